@@ -215,7 +215,7 @@ static const char *phase_id(struct arena *arena, enum phase phase) {
 
 /* Binds the rank's ends of the transfers between chunks. `numbers`: sources->numbers. */
 static void bind_transfers(struct tmpl_env *env, const struct rankplan *plan, const struct rank_class *class,
-                           const int *numbers) {
+                           const int *numbers, struct extents *extents) {
     const struct graph *graph = plan->graph;
     const struct transfer_ends ends = plan->ends[class->coordinate];
     int *position = ARENA_ARRAY(graph->arena, int, graph->nodes.n + 1);
@@ -233,7 +233,7 @@ static void bind_transfers(struct tmpl_env *env, const struct rankplan *plan, co
         tmpl_set(entry, "place", places(plan, class, false, 1, &tensor));
         tmpl_setf(entry, "transfer", "%d", e);
         tmpl_set(entry, "way", step_transfer(graph, 1, end));
-        tmpl_setf(entry, "bytes", "%lld", (long long)rankplan_bytes(class, graph, tensor));
+        tmpl_set(entry, "bytes", extents_entry(extents, graph->arena, rankplan_bytes(class, graph, tensor)));
         tmpl_setf(entry, "peer", "%d", schedule_home(graph, (int)attr_int(node, end->sends ? "to" : "from", 0)));
         tmpl_setf(entry, "instruction", "%d", numbers[position[end->node]]);
     }
@@ -284,7 +284,8 @@ static const char *segments_text(const struct rankplan *plan) {
     return strbuf_text(&out);
 }
 
-static void bind_classes(struct tmpl_env *env, const struct rankplan *plan, const struct sources *sources) {
+static void bind_classes(struct tmpl_env *env, const struct rankplan *plan, const struct sources *sources,
+                         struct extents *extents) {
     struct graph *graph = plan->graph;
     tmpl_set(env, "segment_ids", segments_text(plan));
     step_bind(env, plan);
@@ -302,7 +303,7 @@ static void bind_classes(struct tmpl_env *env, const struct rankplan *plan, cons
         tmpl_set(entry, "state_offsets", offsets_of(plan, class, plan->states.n, plan->states.at));
         tmpl_set(entry, "bytes", list_of(graph->arena, class->bytes, RT_ARENAS));
         bind_schedule(entry, graph, class, sources->of_class[c]);
-        bind_transfers(entry, plan, class, sources->numbers);
+        bind_transfers(entry, plan, class, sources->numbers, extents);
         tmpl_setf(entry, "nflats", "%d", class->flats.n);
         tmpl_set(entry, "cut_flat", class->flats.n ? "yes" : "");
         tmpl_list(entry, "flats");
@@ -443,7 +444,7 @@ static void add_operators(struct program *program, struct tmpl_env *env, const s
 
 /* Adds the sources, their names for the build file, and the prototypes of their functions. */
 static void add_sources(struct program *program, struct tmpl_env *env, const struct rankplan *plan,
-                        const struct sources *sources, const struct target *target) {
+                        const struct sources *sources, const struct target *target, struct extents *extents) {
     struct arena *arena = plan->graph->arena;
     struct strbuf names;
     strbuf_init(&names, arena);
@@ -455,7 +456,7 @@ static void add_sources(struct program *program, struct tmpl_env *env, const str
         struct tmpl_env *own = tmpl_env(arena, env);
         tmpl_set(own, "ranks", ranks_text(plan, source->nclasses, source->classes));
         tmpl_set(own, "memory", remarks_memory(plan, source->nclasses, source->classes));
-        add_text(program, arena, name, rank_source(plan, source, s, target, own));
+        add_text(program, arena, name, rank_source(plan, source, s, target, extents, own));
         strbuf_printf(&names, "%s%s", s ? " " : "", name);
         for (int k = 0; k < first->nsegments; k++)
             tmpl_set(tmpl_entry(env, "functions"), "function",
@@ -497,16 +498,18 @@ int program_make(struct program *program, const struct rankplan *plan, const str
     bind_names(env, arena, info);
     tmpl_set(env, "device", target->device);
     tmpl_set(env, "arch", info->arch ? info->arch : "");
-    ports_bind(env, graph, info->training ? (int)info->decisions->micro_batches : 1);
+    struct extents *extents = extents_new(graph, sources->at[0].kernels->sizes, prefix_of(arena, info));
+    ports_bind(env, graph, extents, info->training ? (int)info->decisions->micro_batches : 1);
     tmpl_set(env, "module", graph_gradient_inputs(graph) ? "yes" : "");
     bind_micro_batches(env, graph);
     bind_training(env, graph, info);
     bool has_constants = bind_weights(env, plan, info, &constants);
     bind_states(env, plan);
-    bind_classes(env, plan, sources);
+    bind_classes(env, plan, sources, extents);
     bind_mesh(env, plan);
     add_operators(program, env, graph, target->user_kernel);
-    add_sources(program, env, plan, sources, target);
+    add_sources(program, env, plan, sources, target, extents);
+    extents_bind(extents, env);
     for (const struct target_file *file = target->files; file->template; file++)
         add_text(program, arena, file->name, tmpl_fill(arena, file->template, template_text(file->template), env));
     if (info->with_runtime) runtime_files_add(program, arena, target->user_kernel == USER_CUDA);

@@ -228,7 +228,7 @@ static const char *role_address(const struct function *function, const struct ro
     struct arena *arena = function->arena;
     const char *field = arena_printf(arena, "at->%s", role->name);
     const char *slot = slot_text(arena, place), *start = slice_start(function, role->tensors[0]);
-    const char *offset = role->likeness == SAME_ADDRESS ? arena_printf(arena, "%lld", (long long)place->offset) : field;
+    const char *offset = role->likeness == SAME_ADDRESS ? extents_fixed(arena, place->offset) : field;
     if (is_input(place)) return arena_printf(arena, "rt->inputs[%s]", offset);
     if (place->arena == PLAN_FLAT) return arena_printf(arena, "rt->slice[%s]", offset);
     if (role->likeness <= SAME_ARENA)
@@ -434,8 +434,8 @@ static const char *field_text(const struct function *function, const struct role
     const char *slot = role->likeness == NOTHING_SAME
                            ? arena_printf(function->arena, ", %lld, %d", (long long)place->stride, place->set)
                            : "";
-    if (role->likeness == SAME_ARENA) return arena_printf(function->arena, "%lld", (long long)place->offset);
-    return arena_printf(function->arena, "{%s, %lld%s}", plan_arena_enumerators[place->arena], (long long)place->offset,
+    if (role->likeness == SAME_ARENA) return extents_fixed(function->arena, place->offset);
+    return arena_printf(function->arena, "{%s, %s%s}", plan_arena_enumerators[place->arena], extents_fixed(function->arena, place->offset),
                         slot);
 }
 
@@ -526,7 +526,7 @@ static void put_loop(struct function *step, const struct stretch *stretch, const
 
 static const char *address_text(const struct function *step, const struct plan_place *place) {
     if (place->arena == PLAN_FLAT) return arena_printf(step->arena, "rt->slice[%lld]", (long long)place->offset);
-    return arena_printf(step->arena, "%s + %lld%s", plan_arena_names[place->arena], (long long)place->offset,
+    return arena_printf(step->arena, "%s + %s%s", plan_arena_names[place->arena], extents_fixed(step->arena, place->offset),
                         slot_text(step->arena, place));
 }
 
@@ -611,29 +611,35 @@ static void write_segment(struct writer *writer, int index) {
     bind_arenas(env, strbuf_text(&step.body));
 }
 
-static void bind_sizes(struct tmpl_env *env, const struct size_names *names) {
+/* Names of fixed sizes; extents_spell declares the others where they are used. */
+static void bind_sizes(struct tmpl_env *env, struct open_sizes *open, const struct size_names *names) {
+    bool any = false;
     tmpl_list(env, "sizes");
     for (int i = 0; i < names->all.n; i++) {
+        if (open_is(open, names->all.at[i].value)) continue;
+        any = true;
         struct tmpl_env *entry = tmpl_entry(env, "sizes");
         tmpl_set(entry, "size", names->all.at[i].name);
         tmpl_setf(entry, "value", "%lld", (long long)names->all.at[i].value);
         tmpl_set(entry, "what", names->all.at[i].what);
     }
-    tmpl_set(env, "sized", names->all.n ? "yes" : "");
+    tmpl_set(env, "sized", any ? "yes" : "");
 }
 
 static const char rank_template[] = "rank.in";
 
 const char *rank_source(const struct rankplan *plan, const struct source *source, int number,
-                        const struct target *target, const struct tmpl_env *program) {
+                        const struct target *target, struct extents *extents, const struct tmpl_env *program) {
     struct arena *arena = plan->graph->arena;
     struct writer writer = {.plan = plan, .source = source, .env = tmpl_env(arena, program), .number = number};
     tmpl_list(writer.env, "layers");
     tmpl_list(writer.env, "segments");
     for (int s = 0; s < plan->classes[source->classes[0]].nsegments; s++) write_segment(&writer, s);
     tmpl_set(writer.env, "kernels", kernels_text(source->kernels));
-    bind_sizes(writer.env, &source->kernels->size_names);
+    bind_sizes(writer.env, plan->graph->open, &source->kernels->size_names);
     tmpl_set(writer.env, "head", template_text(target->head_template));
     tmpl_set(writer.env, "linkage", target->linkage ? target->linkage : "");
-    return tmpl_fill(arena, rank_template, template_text(rank_template), writer.env);
+    tmpl_set(writer.env, "extents_here", extents ? extents_mark(arena, "rt->extents") : "");
+    const char *text = tmpl_fill(arena, rank_template, template_text(rank_template), writer.env);
+    return extents ? extents_spell(extents, &source->kernels->size_names, text) : text;
 }

@@ -9,6 +9,7 @@
 #define CODEGEN_SOURCE_H
 
 #include "codegen/call/instruction.h"
+#include "codegen/text/extents.h"
 #include "codegen/text/tmpl.h"
 #include "ir/base/str.h"
 
@@ -47,8 +48,9 @@ void instruction_kind(struct strbuf *out, const struct rankplan *plan, const str
                       const struct instruction *instruction);
 
 /* The text of source `number`: its kernels, a function for each distinct layer, and the functions of the step.
- * `program` has the bindings that all files of the program share. */
+ * `program` has the bindings that all files of the program share;
+ * extents: open sizes, or NULL. */
 const char *rank_source(const struct rankplan *plan, const struct source *source, int number,
-                        const struct target *target, const struct tmpl_env *program);
+                        const struct target *target, struct extents *extents, const struct tmpl_env *program);
 
 #endif

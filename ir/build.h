@@ -76,6 +76,19 @@ const char *build_expr_fault(struct arena *arena, const char *text, int n, const
  * fold. */
 int build_fold(struct graph *graph, int node);
 
+/* True for a constant of integers that depend on open sizes (ir/open.h): other sizes have other values. */
+bool build_is_open(const struct graph *graph, int tensor);
+/* True if an extent of the tensor depends on open sizes. */
+bool build_has_open_extent(const struct graph *graph, int tensor);
+
+/* True if an input of the node is such a constant. */
+bool build_reads_open(const struct graph *graph, const struct node *node);
+/* The data of the result of a node that reads such constants; NULL: it is computed at run time. */
+const void *build_fold_open(struct graph *graph, int node);
+/* Replaces such constants where nodes read them: what computes them at run time comes first in the order. 0, or -1
+ * after a diagnostic. */
+int build_compute_open(struct graph *graph, struct diags *diags);
+
 /* The values of an integer tensor if they are known at compile time, *n of them; else, and for other types, NULL. */
 const int64_t *build_known_ints(struct graph *graph, int tensor, int *n);
 

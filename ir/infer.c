@@ -7,6 +7,8 @@
 
 #include "ir/dims.h"
 
+enum { OPEN_NOTED = 64 /* extents that a result's is compared with */ };
+
 /* Number of inputs in column `types` of the operator's row. */
 static void count_inputs(const struct op *op, int *least, int *most) {
     *least = *most = 0;
@@ -106,10 +108,28 @@ static enum rt_dtype result_type(const struct graph *graph, const struct node *n
     return result == '@' ? named_type(node, o) : bound;
 }
 
-static int set_output(const struct dims *dims, int operand, struct tensor *tensor) {
+/* Finds out how the extents of a result follow from those of the operands (ir/open.h). */
+static void note_extents(const struct graph *graph, const struct node *node, const struct tensor *result) {
+    int64_t from[OPEN_NOTED];
+    for (int d = 0; d < result->ndim; d++) {
+        int n = 0;
+        for (int k = 0; k < node->ninputs; k++) {
+            const struct tensor *in = node->inputs[k] < 0 ? NULL : &graph->tensors.at[node->inputs[k]];
+            const int from_dim = in ? d + in->ndim - result->ndim : -1;
+            if (from_dim >= 0 && n < OPEN_NOTED) from[n++] = in->dims[from_dim];
+        }
+        open_note(graph->open, result->dims[d], n, from);
+    }
+}
+
+static int set_output(const struct graph *graph, const struct dims *dims, int operand, struct tensor *tensor) {
+    int64_t most[RT_MAX_NDIM];
     tensor->ndim = dims->operand[operand].ndim;
-    for (int d = 0; d < tensor->ndim; d++) tensor->dims[d] = dims_extent(dims, operand, d);
-    return tensor_shape_fits(tensor->ndim, tensor->dims) ? 0 : -1;
+    for (int d = 0; d < tensor->ndim; d++) {
+        tensor->dims[d] = dims_extent(dims, operand, d);
+        most[d] = tensor->dims[d] < 0 ? -1 : open_most(graph->open, tensor->dims[d]);
+    }
+    return tensor_shape_fits(tensor->ndim, most) ? 0 : -1;
 }
 
 int op_infer(struct graph *graph, int id, struct diags *diags) {
@@ -132,8 +152,9 @@ int op_infer(struct graph *graph, int id, struct diags *diags) {
         tensor->dtype = result_type(graph, node, i, &bad);
         if (tensor->dtype == RT_DTYPE_NONE)
             return diag_error(diags, 379, EXIT_MALFORMED, node_place(graph, id), "'to' is not a data type");
-        if (set_output(&dims, dims.ninputs + i, tensor) < 0)
+        if (set_output(graph, &dims, dims.ninputs + i, tensor) < 0)
             return diag_error(diags, 505, EXIT_LIMIT, node_place(graph, id), "the result is too large");
+        if (graph->open) note_extents(graph, node, tensor);
     }
     return 0;
 }

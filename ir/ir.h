@@ -28,6 +28,7 @@
 #include "ir/base/vec.h"
 #include "ir/layout.h"
 #include "ir/mesh.h"
+#include "ir/open.h"
 #include "ir/step_table.h"
 #include "runtime/base/contract.h"
 #include "runtime/base/dtype.h"
@@ -203,6 +204,7 @@ struct graph {
     struct arena *lists;
     const char *name;
     enum level level;
+    struct open_sizes *open; /* sizes chosen at run time; NULL: none */
     struct mesh mesh;
     struct chunks chunks;
     bool train; /* weights may change at run time and are not folded */

@@ -19,7 +19,7 @@
 extern "C" {
 #endif
 
-#define RT_FORMAT 22 /* version of struct rt_program; a program of another version is refused: RT_ERROR_MISMATCH */
+#define RT_FORMAT 23 /* version of struct rt_program; a program of another version is refused: RT_ERROR_MISMATCH */
 
 /* Dimension `dim` is divided among the ranks along mesh axis `axis`: Note [Cuts] in base/shape/part.h. Of several
  * splits of one dimension, each divides the part that those before it in the list leave (Note [Nested cuts] there). */
@@ -97,7 +97,7 @@ struct rt_transfer {
     enum phase phase;      /* of the segment that computes or reads the value */
     int chunk;             /* in whose slot the value lies, by the rank's own numbers */
     struct rt_place place; /* of the value */
-    size_t bytes;
+    int64_t bytes;         /* or RT_EXTENT(k) */
     int peer;        /* the stage of the other end: its coordinate on the pipeline axis */
     int instruction; /* the node: index into "instructions" of manifest.json */
 };
@@ -199,6 +199,11 @@ struct rt_program {
     bool convolves, attends; /* the program has convolutions, attention: a device may load a library for them */
     int ninputs, noutputs, nweights, nstates, nclasses;
     const struct rt_port *inputs, *outputs;
+    /* Sizes that each call chooses, and what follows from them: nextents numbers, the first nsizes of which are the
+     * sizes. find_extents computes them. nsizes 0: all sizes are fixed. */
+    const struct rt_size *sizes;
+    int nsizes, nextents;
+    void (*find_extents)(const int64_t *sizes, int64_t *extents);
     const struct rt_weight *weights;
     const struct rt_state *states;
     const struct rt_rank_class *classes;
@@ -224,6 +229,7 @@ struct rt {
     struct rt_comm *units;
     struct rt_comm *axis[RT_LAYOUT_AXES]; /* of the ranks along a mesh or replica axis, for buffers in arenas */
     void *device;                         /* state of the program's device */
+    const int64_t *extents;               /* of the current step's sizes: struct PREFIX_extents of model.h */
     const void *const *inputs;            /* of the current step: the caller's tensors, then the controls */
     size_t slot[RT_SLOT_SETS]; /* of the current micro-batch, by set of slots (Note [Slots] in base/schedule.h) */
     int64_t step;              /* steps begun */

@@ -33,7 +33,7 @@ struct rt_comm;    /* comm.h */
 struct rt_port {
     enum rt_dtype dtype;
     int ndim;
-    int64_t dims[RT_MAX_NDIM];
+    int64_t dims[RT_MAX_NDIM]; /* RT_EXTENT(k): it follows from the sizes of a call (rt_set_sizes) */
     /* Of an output whose size along dimension `dim` depends on data: 1 + the index of the output that holds how many
      * indices are valid, an int64_t; elements at others are undefined. Else 0. */
     int dim, count;
@@ -49,6 +49,15 @@ enum rt_metric { RT_NORM, RT_SKIPPED, RT_LOSS_SCALE };
 int rt_program_ranks(const struct rt_program *program);
 const struct rt_port *rt_program_input(const struct rt_program *program, int index);
 const struct rt_port *rt_program_output(const struct rt_program *program, int index);
+
+/* A size that each call chooses: least, least + step .. most. `name`: the dimension's in the model. */
+struct rt_size {
+    const char *name;
+    int64_t least, most, step;
+};
+
+/* In dims of a port: the k-th of the program's extents, the first of which are the sizes. */
+#define RT_EXTENT(k) (INT64_MIN + (k))
 
 struct rt_options {
     const char *directory; /* that has manifest.json, location.json and weights/ */
@@ -123,6 +132,11 @@ int rt_scale_unit(const struct rt *rt);
  * unit, not on how the model is divided among ranks. Running statistics of a training program are those of scale unit
  * 0. Collective over the job's ranks. */
 int rt_infer_step(struct rt *rt, const void *const *inputs, void *const *outputs);
+
+/* The sizes of the steps that follow, one for each of the program's (struct PREFIX_sizes of model.h); before the first
+ * call the largest. All ranks choose the same. RT_ERROR_INPUT for a size that the program was not compiled for; the
+ * sizes are then those of before. */
+int rt_set_sizes(struct rt *rt, const int64_t *sizes);
 
 /* Training ---------------------------------------------------------------------------------------------------------
  *

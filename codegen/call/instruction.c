@@ -536,13 +536,24 @@ static void put_ring(struct local *local) {
     strbuf_printf(&local->out, "%d, %lld, %lld", axis, (long long)split->blocks, (long long)split->grain);
 }
 
+/* The operands of an epilogue; with open sizes, then their extents. */
+static void put_epilogue_operands(struct local *local) {
+    if (!local->graph->open) return put_pointers(local, 2);
+    open_array(local, "void *const");
+    for (int k = 2; k < local->node.ninputs; k++) {
+        put_tensor(local, local->node.inputs[k]);
+        strbuf_puts(&local->out, ", ");
+    }
+    strbuf_puts(&local->out, "rt->extents}");
+}
+
 static void put_epilogue(struct local *local) {
     if (!attr_find(&local->node, "expr")) return strbuf_puts(&local->out, "NULL");
     const bool half = rt_dtypes[local->graph->tensors.at[local->node.outputs[0]].dtype].kind == RT_KIND_HALF;
     open_argument(local, local->kernels->target->arguments->structure, half ? "rt_epilogue_half" : "rt_epilogue");
     strbuf_printf(&local->out, "%s, ",
                   elementwise_epilogue(local->kernels, local->plan, local->class, local->instruction->node));
-    put_pointers(local, 2);
+    put_epilogue_operands(local);
     strbuf_putc(&local->out, '}');
 }
 

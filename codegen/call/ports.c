@@ -20,11 +20,14 @@ const char *const dtype_ids[] = {
 #undef DTYPE
 };
 
-static const char *extents(struct arena *arena, const struct tensor *tensor, const char *none) {
+/* The extents as a list in which `say` writes one. */
+static const char *list_of(struct arena *arena, struct extents *extents, const struct tensor *tensor,
+                           const char *(*say)(struct extents *, struct arena *, int64_t), const char *separator) {
     struct strbuf out;
     strbuf_init(&out, arena);
-    for (int d = 0; d < tensor->ndim; d++) strbuf_printf(&out, "%s%lld", d ? ", " : "", (long long)tensor->dims[d]);
-    return tensor->ndim ? strbuf_text(&out) : none;
+    for (int d = 0; d < tensor->ndim; d++)
+        strbuf_printf(&out, "%s%s", d ? separator : "", say(extents, arena, tensor->dims[d]));
+    return strbuf_text(&out);
 }
 
 /* The fields behind the extents of an output: of a counted one the dimension, and 1 + the output with the count (struct
@@ -44,27 +47,29 @@ static void bind_name(struct tmpl_env *port, struct names *names, const char *na
 
 /* The shape of a tensor that has the micro-batches of a training step along dimension 0. Without dimensions an input is
  * the same for all, and an output has an element for each. */
-static const char *batch_shape(const struct graph *graph, const struct ports *ports, int i, int accumulate) {
+static const char *batch_shape(const struct graph *graph, struct extents *extents, const struct ports *ports, int i,
+                               int accumulate) {
     const struct tensor *tensor = &graph->tensors.at[ports->tensors[i]];
     const bool shared = tensor->shared && strcmp(ports->list, "inputs") == 0;
-    const char *each = extents(graph->arena, tensor, "");
+    const char *each = list_of(graph->arena, extents, tensor, extents_said, ", ");
     if (accumulate == 1 || shared) return arena_printf(graph->arena, "(%s)", each);
     return arena_printf(graph->arena, "(%d%s%s)", accumulate, tensor->ndim ? " * " : "", each);
 }
 
-static void bind_port(struct tmpl_env *port, const struct graph *graph, const struct ports *ports, int i,
-                      struct names *names) {
+static void bind_port(struct tmpl_env *port, const struct graph *graph, struct extents *extents,
+                      const struct ports *ports, int i, struct names *names) {
     const struct tensor *tensor = &graph->tensors.at[ports->tensors[i]];
     const int parts = graph->micro_batches > 1 ? graph->micro_batches : 1;
     tmpl_setf(port, "index", "%d", i);
-    tmpl_set(port, "type", tensor_type(graph->arena, tensor));
-    tmpl_setf(port, "shape", "(%s)", extents(graph->arena, tensor, ""));
+    tmpl_setf(port, "type", "%s[%s]", rt_dtypes[tensor->dtype].name,
+              list_of(graph->arena, extents, tensor, extents_said, ","));
+    tmpl_setf(port, "shape", "(%s)", list_of(graph->arena, extents, tensor, extents_said, ", "));
     tmpl_setf(port, "elements", "%lld",
-              (long long)(tensor_elements(tensor) * (tensor->ndim && !tensor->shared ? parts : 1)));
+              (long long)(open_most(graph->open, tensor_elements(tensor)) * (tensor->ndim && !tensor->shared ? parts : 1)));
     tmpl_set(port, "c_type", rt_dtypes[tensor->dtype].c_type);
     tmpl_set(port, "dtype", dtype_ids[tensor->dtype]);
     tmpl_setf(port, "ndim", "%d", tensor->ndim);
-    tmpl_set(port, "dims", extents(graph->arena, tensor, "0"));
+    tmpl_set(port, "dims", tensor->ndim ? list_of(graph->arena, extents, tensor, extents_entry, ", ") : "0");
     tmpl_set(port, "shared", tensor->shared ? ", .shared = true" : "");
     tmpl_set(port, "counted", counted_fields(graph, ports, i));
     bind_name(port, names, ports->names ? ports->names[i] : tensor->name, ports->otherwise);
@@ -79,7 +84,7 @@ int ports_input_gradients(const struct graph *graph) {
     return n;
 }
 
-void ports_bind(struct tmpl_env *env, const struct graph *graph, int accumulate) {
+void ports_bind(struct tmpl_env *env, const struct graph *graph, struct extents *extents, int accumulate) {
     const int ninputs = graph->inputs.n - graph_gradient_inputs(graph), noutputs = graph->outputs.n - graph->nmetrics;
     const char *const *outputs = graph->output_names.at;
     const struct ports all[] = {
@@ -96,8 +101,8 @@ void ports_bind(struct tmpl_env *env, const struct graph *graph, int accumulate)
         tmpl_setf(env, all[p].count, "%d", all[p].n);
         for (int i = 0; i < all[p].n; i++) {
             struct tmpl_env *port = tmpl_entry(env, all[p].list);
-            bind_port(port, graph, &all[p], i, &names);
-            tmpl_set(port, "batch", batch_shape(graph, &all[p], i, accumulate));
+            bind_port(port, graph, extents, &all[p], i, &names);
+            tmpl_set(port, "batch", batch_shape(graph, extents, &all[p], i, accumulate));
         }
     }
 }

@@ -2,6 +2,7 @@
 #ifndef CODEGEN_PORTS_H
 #define CODEGEN_PORTS_H
 
+#include "codegen/text/extents.h"
 #include "codegen/text/tmpl.h"
 #include "ir/ir.h"
 
@@ -14,7 +15,7 @@ extern const char *const dtype_ids[];
  * the `accumulate` micro-batches of a training step; "elements", those of all micro-batches of inference; "dtype",
  * "ndim" and "dims" for tables; and "name", "c_type" and "remark": a C identifier that differs from those of all other
  * ports (codegen/text/names.h), the type of an element, and the model's name where it may stand in a comment. */
-void ports_bind(struct tmpl_env *env, const struct graph *graph, int accumulate);
+void ports_bind(struct tmpl_env *env, const struct graph *graph, struct extents *extents, int accumulate);
 
 /* Gradients of inputs that the program gives: outputs behind those of the model. */
 int ports_input_gradients(const struct graph *graph);

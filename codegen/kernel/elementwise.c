@@ -7,6 +7,7 @@
 
 #include "codegen/kernel/expr_print.h"
 #include "codegen/kernel/loops.h"
+#include "codegen/text/extents.h"
 #include "codegen/text/names.h"
 #include "codegen/text/tmpl.h"
 #include "ir/base/map.h"
@@ -228,6 +229,7 @@ static bool bind_operands(struct loops *loops, struct tmpl_env *env) {
     bool block = false;
     const bool updates = update_function(loops) != NULL;
     if (updates) name_update(loops, names, results);
+    if (loops->open) strbuf_puts(&parameters, "const struct rt *rt, ");
     for (int o = 0; o < loops->node->noutputs; o++) {
         loops->result[o] = results[o];
         strbuf_printf(&parameters, "%s%s *%s %s", o ? ", " : "", loops_type_name(loops, loops->node->outputs[o]),
@@ -324,10 +326,23 @@ static const char *stem_of(const struct loops *loops) {
     return words ? arena_printf(loops->arena, "fused_%s", words) : loops->node->op->name;
 }
 
+/* True if the function's numbers depend on open sizes: it then takes the rank. */
+static bool is_open(const struct loops *loops) {
+    struct open_sizes *open = loops->graph->open;
+    bool found = false;
+    for (int d = 0; d < loops->n && open && !loops->flat; d++) {
+        found = found || open_is(open, loops->extent[d]);
+        for (int k = 0; k < loops->node->ninputs; k++) found = found || open_is(open, loops->stride[k][d]);
+    }
+    return found;
+}
+
 static const char *function_of(struct kernels *kernels, struct loops *loops) {
     struct tmpl_env *env = tmpl_env(kernels->arena, NULL);
     make_loops(loops);
     loops->width = loops_width(loops);
+    loops->open = is_open(loops);
+    tmpl_set(env, "extents_here", loops->open ? extents_mark(kernels->arena, "rt->extents") : "");
     tmpl_list(env, "named");
     tmpl_list(env, "others");
     tmpl_set(env, "remark", remark_of(loops));
@@ -352,7 +367,7 @@ static const char *call_of(struct kernels *kernels, const struct rankplan *plan,
     strbuf_init(&out, kernels->arena);
     *tensors = ARENA_ARRAY(kernels->arena, int, loops.node->ninputs + loops.node->noutputs);
     *n = 0;
-    strbuf_printf(&out, "%s(%s", function, kernels->target->arguments->names_rank ? "rt, " : "");
+    strbuf_printf(&out, "%s(%s", function, kernels->target->arguments->names_rank || loops.open ? "rt, " : "");
     for (int o = 0; o < loops.node->noutputs; o++) {
         (*tensors)[(*n)++] = loops.node->outputs[o];
         strbuf_puts(&out, o ? ", \001" : "\001");
@@ -417,7 +432,7 @@ static void bind_beside(struct loops *loops, struct tmpl_env *env) {
         load_before_branch(loops, env, k, tensor, arena_printf(loops->arena, "%c", letter));
     }
     tmpl_set(env, "result", loops->operand[result]);
-    tmpl_set(env, "unused", loops->node->ninputs == 2 ? "yes" : "");
+    tmpl_set(env, "unused", loops->node->ninputs == 2 && !loops->graph->open ? "yes" : "");
 }
 
 const char *elementwise_epilogue(struct kernels *kernels, const struct rankplan *plan, const struct rank_class *class,
@@ -434,6 +449,8 @@ const char *elementwise_epilogue(struct kernels *kernels, const struct rankplan 
     bind_beside(&loops, env);
     bind_chain(&loops, env);
     tmpl_setf(env, "columns", "%lld", (long long)class->dims[y][plan->graph->tensors.at[y].ndim - 1]);
+    const char *here = arena_printf(kernels->arena, "x[%d]", loops.node->ninputs - 2);
+    tmpl_set(env, "extents_here", plan->graph->open ? extents_mark(kernels->arena, here) : "");
     tmpl_set(env, "half", rt_dtypes[plan->graph->tensors.at[y].dtype].kind == RT_KIND_HALF ? "yes" : "");
     return kernels_share(kernels, env, kernels->target->epilogue_template, "epilogue");
 }

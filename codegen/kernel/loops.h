@@ -16,6 +16,7 @@ struct loops {
     const struct target *target;
     struct arena *arena;
     int n;     /* loops, outermost first */
+    bool open; /* the function takes the rank, for open sizes */
     bool flat; /* one loop over `count` elements, a parameter of the function: slices, and in training */
     int64_t extent[RT_MAX_NDIM], stride[MAX_OPERANDS][RT_MAX_NDIM]; /* in elements; stride[k]: of input k */
     int width;                                                      /* elements of a vector; 1: no vectors */

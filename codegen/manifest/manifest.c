@@ -111,6 +111,42 @@ static void put_key(json *writer, const char *name, const struct key *key) {
     rt_json_close(writer, '}');
 }
 
+/* A size is called by its name. */
+static const char *name_of_size(const void *context, int term) {
+    const struct open_sizes *open = context;
+    return open->terms.at[term].kind == OPEN_SIZE ? open->all.at[open->terms.at[term].a].name : NULL;
+}
+
+void manifest_put_extent(json *writer, const struct graph *graph, int64_t extent) {
+    const struct open_names names = {name_of_size, graph->open};
+    if (open_is(graph->open, extent))
+        rt_json_put_text(writer, open_text(graph->open, graph->arena, extent, &names, false));
+    else
+        rt_json_put_int(writer, extent);
+}
+
+void manifest_put_shape(json *writer, const struct graph *graph, const int64_t *dims, int ndim) {
+    rt_json_key_open(writer, "shape", '[', RT_JSON_INLINE);
+    for (int d = 0; d < ndim; d++) manifest_put_extent(writer, graph, dims[d]);
+    rt_json_close(writer, ']');
+}
+
+/* Writes "sizes": what each call chooses. */
+static void put_sizes(json *writer, const struct open_sizes *open) {
+    rt_json_key_open(writer, "sizes", '[', RT_JSON_LINES);
+    for (int i = 0; i < open->all.n; i++) {
+        const struct open_range *range = &open->all.at[i].range;
+        rt_json_open(writer, '{', RT_JSON_INLINE);
+        rt_json_key_text(writer, "name", open->all.at[i].name);
+        rt_json_key_int(writer, "least", range->least);
+        rt_json_key_int(writer, "most", range->most);
+        rt_json_key_int(writer, "step", range->step);
+        rt_json_key_int(writer, "typical", range->typical);
+        rt_json_close(writer, '}');
+    }
+    rt_json_close(writer, ']');
+}
+
 /* `uses`: of inputs, for what they index; NULL for outputs. */
 static void put_ports(json *writer, const char *key, const struct graph *graph, int n, const int *tensors,
                       const char *const *names, const struct uses *uses) {
@@ -121,7 +157,7 @@ static void put_ports(json *writer, const char *key, const struct graph *graph, 
         rt_json_open(writer, '{', RT_JSON_INLINE);
         rt_json_key_text(writer, "name", names ? names[i] : tensor->name);
         rt_json_key_text(writer, "dtype", rt_dtypes[tensor->dtype].name);
-        rt_json_key_dims(writer, "shape", tensor->dims, tensor->ndim);
+        manifest_put_shape(writer, graph, tensor->dims, tensor->ndim);
         const int64_t below = uses ? index_bound(graph, uses, tensors[i], scratch) : 0;
         if (below) rt_json_key_int(writer, "below", below);
         if (tensor->shared) rt_json_key_bool(writer, "shared", true);
@@ -332,7 +368,8 @@ static void put_between_units(json *writer, const struct manifest *manifest) {
             if (!is_between_units(manifest, class, node, kind)) continue;
             count += times_of(manifest, node);
             prefetched += is_prefetched(node) ? times_of(manifest, node) : 0;
-            bytes += times_of(manifest, node) * tensor_bytes(&graph->tensors.at[node->outputs[0]]);
+            bytes += times_of(manifest, node) *
+                     open_typical(graph->open, tensor_bytes(&graph->tensors.at[node->outputs[0]]));
         }
         if (!count) continue;
         const int buckets = count_buckets(manifest->plan, class, manifest->info->training->bucket_bytes);
@@ -351,7 +388,7 @@ static void put_between_units(json *writer, const struct manifest *manifest) {
 static int64_t moved_bytes(const struct graph *graph, const struct node *node) {
     int tensors[4] = {node->outputs[0]}, n = node->op->ring ? op_ring_tensors(node, tensors) : 1;
     int64_t bytes = 0;
-    for (int i = 0; i < n; i++) bytes += tensor_bytes(&graph->tensors.at[tensors[i]]);
+    for (int i = 0; i < n; i++) bytes += open_typical(graph->open, tensor_bytes(&graph->tensors.at[tensors[i]]));
     return bytes;
 }
 
@@ -660,6 +697,7 @@ const char *manifest_text(const struct manifest *manifest) {
     put_key(writer, "graph", manifest->graph_key);
     put_key(writer, "plan", manifest->plan_key);
     rt_json_close(writer, '}');
+    if (graph->open) put_sizes(writer, graph->open);
     struct uses uses;
     graph_uses(graph, graph->arena, &uses);
     put_ports(writer, "inputs", graph, graph->inputs.n - graph_gradient_inputs(graph), graph->inputs.at, NULL, &uses);

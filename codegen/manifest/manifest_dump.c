@@ -22,11 +22,11 @@ struct dumper {
 
 /* Tensors ---------------------------------------------------------------------------------------------------------- */
 
-static void put_tensor(json *writer, const struct tensor *tensor) {
+static void put_tensor(json *writer, const struct graph *graph, const struct tensor *tensor) {
     rt_json_open(writer, '{', RT_JSON_INLINE);
     rt_json_key_text(writer, "name", tensor->name);
     rt_json_key_text(writer, "dtype", rt_dtypes[tensor->dtype].name);
-    rt_json_key_dims(writer, "shape", tensor->dims, tensor->ndim);
+    manifest_put_shape(writer, graph, tensor->dims, tensor->ndim);
     rt_json_key_open(writer, "cuts", '[', RT_JSON_INLINE);
     bool window = false;
     for (int c = 0; c < tensor->layout.ncuts; c++) {
@@ -119,7 +119,13 @@ static void put_place(struct dumper *d, int tensor, int index) {
     int n = RT_DUMP_FIELDS;
     for (int i = 0; i < t->ndim; i++) row[n++] = d->class->dims[tensor][i];
     for (int i = 0; i < t->ndim && strides; i++) row[n++] = strides->step[i];
-    rt_json_put_dims(d->writer, row, n);
+    rt_json_open(d->writer, '[', RT_JSON_INLINE);
+    for (int i = 0; i < n; i++)
+        if (i < RT_DUMP_FIELDS)
+            rt_json_put_int(d->writer, row[i]);
+        else
+            manifest_put_extent(d->writer, d->plan->graph, row[i]);
+    rt_json_close(d->writer, ']');
 }
 
 static bool is_placed(const struct rankplan *plan, int tensor) {
@@ -172,7 +178,7 @@ void manifest_put_dump(json *writer, const struct rankplan *plan) {
         .writer = writer, .plan = plan, .moments = ARENA_ARRAY(graph->arena, struct moment, graph->tensors.n + 1)};
     rt_json_key_open(writer, "dump", '{', RT_JSON_LINES);
     rt_json_key_open(writer, "tensors", '[', RT_JSON_LINES);
-    for (int i = 0; i < listed.n; i++) put_tensor(writer, &graph->tensors.at[listed.tensors[i]]);
+    for (int i = 0; i < listed.n; i++) put_tensor(writer, graph, &graph->tensors.at[listed.tensors[i]]);
     rt_json_close(writer, ']');
     rt_json_key_open(writer, "places", '[', RT_JSON_LINES);
     for (int c = 0; c < plan->nclasses; c++) {

@@ -6,6 +6,11 @@
 #include "passes/rank/estimate.h"
 #include "runtime/base/text/json.h"
 
+/* Writes a number: as a text with the names of sizes if it depends on open ones (ir/open.h). */
+void manifest_put_extent(struct rt_json_writer *writer, const struct graph *graph, int64_t extent);
+/* Writes "shape". */
+void manifest_put_shape(struct rt_json_writer *writer, const struct graph *graph, const int64_t *dims, int ndim);
+
 /* Writes "dump": every tensor of the program, for dumps of values in a run (runtime/base/manifest.h). */
 void manifest_put_dump(struct rt_json_writer *writer, const struct rankplan *plan);
 

@@ -397,6 +397,15 @@ const char *sizes_times(struct arena *arena, int n, const char *const *texts) {
                        : arena_printf(arena, "%lld * %s", (long long)number, strbuf_text(&letters));
 }
 
+const char *sizes_letter(const struct sizes *sizes, int64_t extent) {
+    for (int t = 0; t < sizes->graph->tensors.n; t++)
+        for (int d = 0; d < sizes->graph->tensors.at[t].ndim; d++) {
+            const char *name = sizes->of[root_of(sizes, sizes->first[t] + d)].name;
+            if (name && sizes->graph->tensors.at[t].dims[d] == extent) return name;
+        }
+    return NULL;
+}
+
 const char *sizes_extent(const struct sizes *sizes, struct size_names *names, const struct rank_class *class,
                          int tensor, int dim) {
     return text_of(sizes, names, tensor, dim, class->dims[tensor][dim]);

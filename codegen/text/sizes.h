@@ -32,6 +32,9 @@ const char *sizes_whole(const struct sizes *sizes, struct size_names *names, int
 const char *sizes_product(const struct sizes *sizes, struct size_names *names, const struct rank_class *class,
                           int tensor, int from, int to);
 
+/* The name of a dimension that has this extent; NULL: none has a name. */
+const char *sizes_letter(const struct sizes *sizes, int64_t extent);
+
 /* The product of sizes, each a number, a marked text, or a product of one and the other. */
 const char *sizes_times(struct arena *arena, int n, const char *const *texts);
 

@@ -1,7 +1,9 @@
+#include "ir/build.h"
 #include "frontend/import/import.h"
 
 #include <limits.h>
 
+#include "ir/build.h"
 #include "frontend/import/import_state.h"
 #include "frontend/read/onnx_check.h"
 #include "ir/base/str.h"
@@ -520,6 +522,7 @@ int import_model(struct arena *arena, struct diags *diags, struct onnx_model *mo
     import_report_undeclared(&import);
     import_compare_signature(&import);
     if (!import.frame && import_outputs(&import, frame->scope) == 0) import_loss(&import, frame->scope);
+    if (!diags->errors) build_compute_open(graph, diags);
     *out = graph;
     return diags->errors ? -1 : 0;
 }

@@ -21,7 +21,7 @@
 /* --dim: the size of a symbolic dimension. Dimension 0 of input x is called "x.0" if the model gives it no name. */
 struct import_dim {
     const char *name;
-    int64_t size;
+    struct open_range range;
 };
 
 /* Values of ndim that say something else than a number of dimensions. */
@@ -32,7 +32,7 @@ enum { SHAPE_NONE = -1 /* an optional has no value */, SHAPE_EMPTY = -2 /* a seq
 struct import_shape {
     const char *input;
     int ndim;
-    const int64_t *sizes;
+    const struct open_range *sizes;
 };
 
 /* --bind: makes the graph input `input` a constant. The tensor must have the input's type and fit its shape; symbolic
@@ -51,6 +51,7 @@ struct import_options {
     const struct import_dim *dims;
     const struct import_shape *shapes;
     const struct import_bind *binds;
+    int specimen; /* of open sizes (ir/open.h) */
     enum rt_dtype dtype;           /* every float tensor becomes this; RT_DTYPE_NONE: all keep the model's types */
     bool train;                    /* weights are trained: nodes computed from them are not folded */
     bool sync_batch_norm;          /* --sync-batch-norm */

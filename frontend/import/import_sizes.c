@@ -3,6 +3,7 @@
 #include <strings.h>
 
 #include "ir/base/str.h"
+#include "runtime/base/number/checked.h"
 
 enum { MOST_SHOWN = 8 };
 
@@ -53,16 +54,132 @@ static const struct size *find_dim(const struct sizes *sizes, const Onnx__ValueI
     return known || !param ? known : find(sizes, param);
 }
 
-static void set(struct sizes *sizes, const char *name, int64_t size, const char *option) {
+/* The value of a size in the graph: of an open one that of the specimen. */
+static int64_t value_of(struct import *import, const char *name, const struct open_range *range) {
+    if (!open_is_range(range)) return range->most;
+    if (!import->graph->open) import->graph->open = open_new(import->arena, import->options->specimen);
+    return open_add(import->graph->open, name, range);
+}
+
+static void set(struct sizes *sizes, const char *name, const struct open_range *range, const char *option) {
+    const int64_t value = value_of(sizes->import, name, range);
     map_put(&sizes->index, name, strlen(name), sizes->all.n);
-    VEC_PUSH(sizes->import->arena, &sizes->all, ((struct size){name, size, option}));
+    VEC_PUSH(sizes->import->arena, &sizes->all, ((struct size){name, value, *range, option}));
+}
+
+/* Dimensions that are expressions of others ------------------------------------------------------------------------ */
+
+enum { EXPRESSION_DEPTH = 64 };
+
+#define OPERATORS " +-*/(),"
+
+/* An expression as exporters write it: names, numbers, + - * / // ( ), Max and Min. */
+struct reader {
+    const struct sizes *sizes;
+    const char *at;
+    int depth;
+    int64_t fault; /* OPEN: a name in it has no size; else less than OPEN: it is no expression */
+    const char *unknown;
+};
+enum { NO_EXPRESSION = OPEN - 1 };
+
+static int64_t read_sum(struct reader *reader);
+
+static bool take(struct reader *reader, const char *text) {
+    reader->at += strspn(reader->at, " ");
+    if (strncasecmp(reader->at, text, strlen(text)) != 0) return false;
+    reader->at += strlen(text);
+    return true;
+}
+
+static int64_t read_name(struct reader *reader) {
+    const char *text = reader->at;
+    const size_t length = strcspn(text, OPERATORS);
+    const int at = map_get(&reader->sizes->index, text, length);
+    reader->at += length;
+    if (at >= 0) return reader->sizes->all.at[at].size;
+    if (!length) reader->fault = NO_EXPRESSION;
+    if (!reader->fault) reader->fault = OPEN, reader->unknown = arena_copy(reader->sizes->import->arena, text, length);
+    return 0;
+}
+
+static int64_t read_pair(struct reader *reader, int64_t (*of)(struct open_sizes *, int64_t, int64_t)) {
+    const int64_t a = read_sum(reader);
+    if (!take(reader, ",")) reader->fault = NO_EXPRESSION;
+    const int64_t b = read_sum(reader);
+    if (!take(reader, ")")) reader->fault = NO_EXPRESSION;
+    return of(reader->sizes->import->graph->open, a, b);
+}
+
+static int64_t read_factor(struct reader *reader) {
+    int64_t value = 0;
+    if (++reader->depth > EXPRESSION_DEPTH) reader->fault = NO_EXPRESSION;
+    if (reader->fault < OPEN) return 0;
+    if (take(reader, "max(")) {
+        value = read_pair(reader, open_greater);
+    } else if (take(reader, "min(")) {
+        value = read_pair(reader, open_lesser);
+    } else if (take(reader, "(") || take(reader, "floor(")) {
+        value = read_sum(reader);
+        if (!take(reader, ")")) reader->fault = NO_EXPRESSION;
+    } else if (*reader->at >= '0' && *reader->at <= '9') {
+        while (*reader->at >= '0' && *reader->at <= '9')
+            if (!rt_mul(value, 10, &value) || !rt_add(value, *reader->at++ - '0', &value)) reader->fault = NO_EXPRESSION;
+    } else {
+        value = read_name(reader);
+    }
+    reader->depth--;
+    return value;
+}
+
+static int64_t read_product(struct reader *reader) {
+    int64_t value = read_factor(reader);
+    while (reader->fault >= OPEN) {
+        const bool divides = take(reader, "//") || take(reader, "/");
+        if (!divides && !take(reader, "*")) break;
+        const int64_t other = read_factor(reader);
+        if (divides && other > 0)
+            value = open_quotient(reader->sizes->import->graph->open, value, other);
+        else if ((divides && !reader->fault) || !rt_mul(value, other, &value))
+            reader->fault = NO_EXPRESSION;
+    }
+    return value;
+}
+
+static int64_t read_sum(struct reader *reader) {
+    int64_t value = take(reader, "-") ? -read_product(reader) : read_product(reader);
+    while (reader->fault >= OPEN) {
+        const bool less = take(reader, "-");
+        if (!less && !take(reader, "+")) break;
+        const int64_t other = read_product(reader);
+        value = open_sum(reader->sizes->import->graph->open, value, less ? -other : other);
+    }
+    return value;
+}
+
+/* The size of a name that is an expression; OPEN if a name in it has no size or if it is none. *unknown: that name. */
+static int64_t expression_size(const struct sizes *sizes, const char *name, const char **unknown) {
+    struct reader reader = {.sizes = sizes, .at = name};
+    *unknown = NULL;
+    if (!strpbrk(name, "+-*/(") && (*name < '0' || *name > '9')) return OPEN;
+    const int64_t value = read_sum(&reader);
+    if (*reader.at || reader.fault < OPEN || (!reader.fault && value < 0)) return OPEN;
+    *unknown = reader.unknown;
+    return reader.fault ? OPEN : value;
 }
 
 int64_t sizes_of(const struct sizes *sizes, const Onnx__ValueInfoProto *info, size_t at) {
     const Onnx__TensorShapeProto__Dimension *dim = info->type->tensor_type->shape->dim[at];
     if (sizes_is_number(dim)) return dim->dim_value;
     const struct size *known = find_dim(sizes, info, at);
-    return known ? known->size : OPEN;
+    const char *unknown;
+    return known ? known->size : expression_size(sizes, dim_name(sizes->import, info, at), &unknown);
+}
+
+int64_t sizes_undeclared(const struct sizes *sizes, const Onnx__ValueInfoProto *info, const struct import_shape *given,
+                         size_t at) {
+    const char *name = arena_printf(sizes->import->arena, "%s.%zu", onnx_text(info->name), at);
+    return value_of(sizes->import, name, &given->sizes[at]);
 }
 
 bool sizes_bind(struct sizes *sizes, const Onnx__ValueInfoProto *info, int ndim, const int64_t *dims) {
@@ -75,7 +192,7 @@ bool sizes_bind(struct sizes *sizes, const Onnx__ValueInfoProto *info, int ndim,
         bool open = size == OPEN && !sizes_is_number(shape->dim[d]);
         if (!open && size != dims[d]) return false;
         if (open)
-            set(sizes, dim_name(import, info, (size_t)d), dims[d],
+            set(sizes, dim_name(import, info, (size_t)d), &(struct open_range){dims[d], dims[d], 1, dims[d]},
                 arena_printf(import->arena, "--bind %s", onnx_text(info->name)));
     }
     return true;
@@ -92,6 +209,11 @@ static void note_names(struct sizes *sizes, Onnx__ValueInfoProto *const *infos, 
             const char *name = dim_name(sizes->import, infos[i], d), *param = param_of(infos[i], d);
             map_put(&sizes->used, name, strlen(name), 1);
             if (param) map_put(&sizes->used, param, strlen(param), 1);
+            for (const char *word = name; *word; word += strspn(word, OPERATORS)) {
+                const size_t length = strcspn(word, OPERATORS);
+                map_put(&sizes->used, word, length, 1);
+                word += length;
+            }
         }
     }
 }
@@ -100,7 +222,8 @@ static void take_dims(struct sizes *sizes) {
     struct import *import = sizes->import;
     for (int i = 0; i < import->options->ndims; i++) {
         const struct import_dim *dim = &import->options->dims[i];
-        set(sizes, dim->name, dim->size, arena_printf(import->arena, "--dim %s=%lld", dim->name, (long long)dim->size));
+        set(sizes, dim->name, &dim->range,
+            arena_printf(import->arena, "--dim %s=%s", dim->name, open_range_text(import->arena, &dim->range)));
         if (map_get(&sizes->used, dim->name, strlen(dim->name)) >= 0) continue;
         diag_error(import->diags, 201, EXIT_USAGE, import->model->place, "--dim: the model has no dimension %s",
                    diag_quote(import->diags, dim->name));
@@ -111,7 +234,7 @@ static const char *shape_option(struct arena *arena, const struct import_shape *
     struct strbuf text;
     strbuf_init(&text, arena);
     strbuf_printf(&text, "--shape %s=", shape->input);
-    for (int d = 0; d < shape->ndim; d++) strbuf_printf(&text, "%s%lld", d ? "," : "", (long long)shape->sizes[d]);
+    for (int d = 0; d < shape->ndim; d++) strbuf_printf(&text, "%s%s", d ? "," : "", open_range_text(arena, &shape->sizes[d]));
     return strbuf_text(&text);
 }
 
@@ -129,19 +252,20 @@ static int take_shape(struct sizes *sizes, const Onnx__ValueInfoProto *info, con
                           type->shape->n_dim, type->shape->n_dim == 1 ? "" : "s", given->ndim);
     for (int d = 0; d < given->ndim; d++) {
         const Onnx__TensorShapeProto__Dimension *dim = type->shape->dim[d];
+        const char *size = open_range_text(import->arena, &given->sizes[d]);
         if (sizes_is_number(dim)) {
-            if (dim->dim_value == given->sizes[d]) continue;
-            return diag_error(import->diags, 201, EXIT_USAGE, where, "%s: dimension %d of the input is %lld, not %lld",
-                              option, d, (long long)dim->dim_value, (long long)given->sizes[d]);
+            if (dim->dim_value == given->sizes[d].most && !open_is_range(&given->sizes[d])) continue;
+            return diag_error(import->diags, 201, EXIT_USAGE, where, "%s: dimension %d of the input is %lld, not %s",
+                              option, d, (long long)dim->dim_value, size);
         }
         const char *name = dim_name(import, info, (size_t)d);
         const struct size *known = find_dim(sizes, info, (size_t)d);
         if (!known)
-            set(sizes, name, given->sizes[d], option);
-        else if (known->size != given->sizes[d])
-            return diag_error(import->diags, 201, EXIT_USAGE, where, "%s contradicts %s: dimension %s is %lld or %lld",
-                              option, known->option, diag_quote(import->diags, name), (long long)given->sizes[d],
-                              (long long)known->size);
+            set(sizes, name, &given->sizes[d], option);
+        else if (memcmp(&known->range, &given->sizes[d], sizeof known->range) != 0)
+            return diag_error(import->diags, 201, EXIT_USAGE, where, "%s contradicts %s: dimension %s is %s or %s",
+                              option, known->option, diag_quote(import->diags, name), size,
+                              open_range_text(import->arena, &known->range));
     }
     return 0;
 }
@@ -199,7 +323,9 @@ void sizes_miss(struct sizes *sizes, int at) {
     if (sizes_shape(sizes, onnx_text(info->name))) return; /* it was refused */
     for (size_t d = 0; d < shape->n_dim; d++) {
         if (sizes_is_number(shape->dim[d]) || sizes_of(sizes, info, d) != OPEN) continue;
-        const char *name = dim_name(sizes->import, info, d);
+        const char *name = dim_name(sizes->import, info, d), *unknown;
+        expression_size(sizes, name, &unknown);
+        if (unknown) name = unknown;
         if (map_get(&sizes->open, name, strlen(name)) < 0) map_put(&sizes->open, name, strlen(name), 1);
     }
     if (sizes->open.n > before) VEC_PUSH(sizes->import->arena, &sizes->open_inputs, at);

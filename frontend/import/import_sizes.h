@@ -1,7 +1,8 @@
 /* Sizes of the symbolic dimensions of graph inputs, private to the import: from --dim, --shape and bound inputs.
  *
  * Dimensions of the same name have one size, unless the name says that the size is not known ("?", "None", "unk__12"):
- * then each has its own, as without a name. Every size remembers the option that gave it, so that a contradiction can
+ * then each has its own, as without a name. A name that is an expression of others, as "past + seq", has the size that
+ * follows from theirs, unless it is given; a number is its own. Every size remembers the option that gave it, so that a contradiction can
  * name both. */
 #ifndef FRONTEND_IMPORT_IMPORT_SIZES_H
 #define FRONTEND_IMPORT_IMPORT_SIZES_H
@@ -12,7 +13,8 @@ enum { OPEN = -1 }; /* a symbolic dimension without a size */
 
 struct size {
     const char *name;
-    int64_t size;
+    int64_t size; /* of an open size: in the specimen (ir/open.h) */
+    struct open_range range;
     const char *option; /* that gave it, as "--shape x=4,16" */
 };
 
@@ -42,6 +44,10 @@ const struct import_shape *sizes_shape(const struct sizes *sizes, const char *in
 
 /* The size of dimension `at` of an input, by number or name; OPEN if it has none. */
 int64_t sizes_of(const struct sizes *sizes, const Onnx__ValueInfoProto *info, size_t at);
+
+/* The size of dimension `at` of an input without a declared shape: what --shape gives it, an open size of its own. */
+int64_t sizes_undeclared(const struct sizes *sizes, const Onnx__ValueInfoProto *info, const struct import_shape *given,
+                         size_t at);
 
 /* Gives the dimensions of a bound input their sizes. False if they contradict those that are known. */
 bool sizes_bind(struct sizes *sizes, const Onnx__ValueInfoProto *info, int ndim, const int64_t *dims);

@@ -136,7 +136,7 @@ static const char *place_of(struct import *import, const char *what, const char 
 /* The size of dimension d of an input, which may be OPEN; `given` is the shape of an input without a declared one. */
 static int64_t input_size(const struct sizes *sizes, const Onnx__ValueInfoProto *info, const struct import_shape *given,
                           size_t d) {
-    return info->type->tensor_type->shape ? sizes_of(sizes, info, d) : given->sizes[d];
+    return info->type->tensor_type->shape ? sizes_of(sizes, info, d) : sizes_undeclared(sizes, info, given, d);
 }
 
 /* The extents of input `at`: how many, or -1 if a dimension has no size or is invalid. */
@@ -155,7 +155,7 @@ static int input_dims(struct sizes *sizes, int at, int64_t *dims) {
         else if (dims[d] < 0)
             return diag_error(import->diags, 352, EXIT_MALFORMED, place_of(import, "input", info->name),
                               "dimension %zu is negative", d);
-        else if (!rt_mul(bytes, dims[d] ? dims[d] : 1, &bytes) || bytes >> 46)
+        else if (!rt_mul(bytes, open_most(import->graph->open, dims[d] ? dims[d] : 1), &bytes) || bytes >> 46)
             return diag_error(import->diags, 505, EXIT_LIMIT, place_of(import, "input", info->name),
                               "the input is too large");
     }

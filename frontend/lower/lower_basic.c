@@ -208,6 +208,19 @@ static int range_of_floats(struct lower *lower, enum rt_dtype dtype) {
     return constant(lower, dtype, 1, n, values, RT_F64);
 }
 
+/* Integers up to a limit, or from a start, that depends on open sizes. */
+static int range_of_open(struct lower *lower, enum rt_dtype dtype, int64_t start, int64_t limit, int64_t delta) {
+    struct open_sizes *open = lower->builder.graph->open;
+    int64_t span = open_sum(open, limit, -start), n;
+    if (delta < 0) return lower_error(lower, 439, "a range of open length has a negative step");
+    if (delta > 1) span = open_quotient(open, open_sum(open, span, delta - 1), delta);
+    n = open_greater(open, span, 0);
+    const int places = emit_places(lower, 0, n, 1, 0);
+    const int steps = delta == 1 ? places : emit_with(lower, OP_Mul, places, (double)delta);
+    const int y = start ? emit2(lower, OP_Add, steps, emit_ints(lower, 1, &start, 0, NULL)) : steps;
+    return emit_cast(lower, y, dtype);
+}
+
 /* Integers from a known start by a known step, up to a limit that may depend on data. */
 static int range_of_ints(struct lower *lower, enum rt_dtype dtype) {
     int64_t start, delta, span;
@@ -220,6 +233,8 @@ static int range_of_ints(struct lower *lower, enum rt_dtype dtype) {
     const int64_t last = !limit->n ? limit->offset : delta > 0 ? limit->most : limit->least;
     if (__builtin_sub_overflow(last, start, &span)) return lower_error(lower, 505, "the range is too long");
     int64_t n = (span > 0) == (delta > 0) && span ? (span > 0 ? span - 1 : span + 1) / delta + 1 : 0;
+    if (open_is(lower->builder.graph->open, last) || open_is(lower->builder.graph->open, start))
+        return range_of_open(lower, dtype, start, last, delta);
     if (n > 1 << 28) return lower_error(lower, 505, "a range of %lld elements is too long", (long long)n);
     int64_t *values = ARENA_ARRAY(lower->arena, int64_t, n + 1);
     for (int64_t i = 0; i < n; i++) values[i] = start + i * delta;

@@ -417,10 +417,20 @@ int emit_ints(struct lower *lower, int n, const int64_t *values, int ndim, const
     return graph_add_const(lower->builder.graph, lower_constant_name(lower), RT_I64, ndim, dims, values);
 }
 
+/* Of an open number of places: how many ones are before each. */
+static int open_places(struct lower *lower, int64_t first, int ndim, int axis, const int64_t *shape) {
+    const struct attr attrs[] = {attr_of_int("axis", axis), attr_of_int("exclusive", 1), attr_of_int("reverse", 0)};
+    const int ones = emit_expand(lower, build_scalar(&lower->builder, RT_I64, 1), ndim, shape);
+    const int places = emit(lower, OP_CumSum, 1, &ones, 3, attrs);
+    return first ? emit2(lower, OP_Add, places, emit_ints(lower, 1, &first, 0, NULL)) : places;
+}
+
 int emit_places(struct lower *lower, int64_t first, int64_t n, int ndim, int axis) {
-    int64_t shape[RT_MAX_NDIM + 1], *places = ARENA_ARRAY(lower->arena, int64_t, n + 1);
-    for (int64_t i = 0; i < n; i++) places[i] = first + i;
+    int64_t shape[RT_MAX_NDIM + 1], *places;
     for (int d = 0; d < ndim; d++) shape[d] = d == axis ? n : 1;
+    if (open_is(lower->builder.graph->open, n)) return open_places(lower, first, ndim, axis, shape);
+    places = ARENA_ARRAY(lower->arena, int64_t, n + 1);
+    for (int64_t i = 0; i < n; i++) places[i] = first + i;
     return emit_ints(lower, (int)n, places, ndim, shape);
 }
 

@@ -182,13 +182,33 @@ static int repeated_name(struct parser *parser, const struct value *value, const
                       "%s is given twice for %s", value->typed, parser_quote(parser, name));
 }
 
+#define SIZE_FORMS(what)                                                                                               \
+    what ", where SIZE is a whole number, or LO..HI[:STEP][@TYPICAL] for sizes chosen at run time: HI and TYPICAL are "  \
+         "LO and a number of steps"
+
+/* SIZE, or LEAST..MOST[:STEP][@TYPICAL]. *rest is the text behind it. */
+static bool parse_range(const char *text, struct open_range *range, const char **rest) {
+    if (!parse_digits(text, &range->least, &text)) return false;
+    *range = open_fixed(range->least);
+    *rest = text;
+    if (strncmp(text, "..", 2) != 0) return true;
+    if (!parse_digits(text + 2, &range->most, &text) || range->most < range->least) return false;
+    if (*text == ':' && (!parse_digits(text + 1, &range->step, &text) || !range->step)) return false;
+    range->typical = range->most;
+    if (*text == '@' && !parse_digits(text + 1, &range->typical, &text)) return false;
+    *rest = text;
+    return range->typical >= range->least && range->typical <= range->most &&
+           (range->most - range->least) % range->step == 0 && (range->typical - range->least) % range->step == 0;
+}
+
 /* The name may contain '='; the size cannot. */
 static int set_sizes(struct parser *parser, const struct value *value) {
     struct option_sizes *sizes = value->field;
     const char *equals = strrchr(value->text, '=');
+    const char *rest;
     struct option_size item;
-    if (!equals || equals == value->text || !parser_count(equals + 1, 0, INT64_MAX, &item.size))
-        return bad_value(parser, value, "NAME=SIZE, where SIZE is a whole number");
+    if (!equals || equals == value->text || !parse_range(equals + 1, &item.range, &rest) || *rest)
+        return bad_value(parser, value, SIZE_FORMS("NAME=SIZE"));
     item.name = arena_copy(parser->arena, value->text, (size_t)(equals - value->text));
     for (int i = 0; i < sizes->all.n; i++)
         if (!strcmp(sizes->all.at[i].name, item.name)) return repeated_name(parser, value, item.name);
@@ -205,8 +225,7 @@ static bool parse_shape(const char *text, struct option_shape *shape) {
         if (strcmp(text, row->word) == 0) return true;
     }
     for (shape->ndim = 0; shape->ndim < RT_MAX_NDIM; text++) {
-        int64_t *size = &shape->sizes[shape->ndim++];
-        if (!parse_digits(text, size, &text)) return false;
+        if (!parse_range(text, &shape->sizes[shape->ndim++], &text)) return false;
         if (*text != ',') return !*text;
     }
     return false;
@@ -218,10 +237,7 @@ static int set_shapes(struct parser *parser, const struct value *value) {
     struct option_shape item;
     if (!equals || equals == value->text || !parse_shape(equals + 1, &item))
         return bad_value(parser, value,
-                         arena_printf(parser->arena,
-                                      "INPUT=SIZE,SIZE,.., where a SIZE is a whole number and there are at "
-                                      "most %d; or scalar, none or empty",
-                                      RT_MAX_NDIM));
+                         arena_printf(parser->arena, SIZE_FORMS("INPUT=SIZE,SIZE,..") "; at most %d of them, or scalar, none or empty", RT_MAX_NDIM));
     item.name = arena_copy(parser->arena, value->text, (size_t)(equals - value->text));
     for (int i = 0; i < shapes->all.n; i++)
         if (!strcmp(shapes->all.at[i].name, item.name)) return repeated_name(parser, value, item.name);

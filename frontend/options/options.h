@@ -14,6 +14,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "ir/open.h"
 #include "ir/base/arena.h"
 #include "ir/base/diag.h"
 #include "ir/base/vec.h"
@@ -80,7 +81,7 @@ struct option_policy {
 
 struct option_size {
     const char *name;
-    int64_t size; /* not negative */
+    struct open_range range;
 };
 struct option_sizes {
     VEC(struct option_size) all;
@@ -95,7 +96,7 @@ extern const struct option_shape_word {
 struct option_shape {
     const char *name;
     int ndim; /* 0 to RT_MAX_NDIM; negative: a word (option_shape_words) */
-    int64_t sizes[RT_MAX_NDIM];
+    struct open_range sizes[RT_MAX_NDIM];
 };
 struct option_shapes {
     VEC(struct option_shape) all;

@@ -88,7 +88,7 @@ static const char *pairs_text(struct pair *pairs, int n, struct arena *arena) {
 static const char *sizes_text(const struct option_sizes *sizes, struct arena *arena) {
     struct pair *pairs = ARENA_ARRAY(arena, struct pair, sizes->all.n);
     for (int i = 0; i < sizes->all.n; i++)
-        pairs[i] = (struct pair){sizes->all.at[i].name, arena_printf(arena, "%lld", (long long)sizes->all.at[i].size)};
+        pairs[i] = (struct pair){sizes->all.at[i].name, open_range_text(arena, &sizes->all.at[i].range)};
     return pairs_text(pairs, sizes->all.n, arena);
 }
 
@@ -98,7 +98,7 @@ static const char *shapes_text(const struct option_shapes *shapes, struct arena 
         const struct option_shape *shape = &shapes->all.at[i];
         struct strbuf sizes;
         strbuf_init(&sizes, arena);
-        for (int d = 0; d < shape->ndim; d++) strbuf_printf(&sizes, "%s%lld", d ? "," : "", (long long)shape->sizes[d]);
+        for (int d = 0; d < shape->ndim; d++) strbuf_printf(&sizes, "%s%s", d ? "," : "", open_range_text(arena, &shape->sizes[d]));
         for (const struct option_shape_word *row = option_shape_words; row->word; row++)
             if (row->ndim == shape->ndim) strbuf_puts(&sizes, row->word);
         pairs[i] = (struct pair){shape->name, strbuf_text(&sizes)};

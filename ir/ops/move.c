@@ -21,6 +21,16 @@ DIMS_FN(dims_same) {
     return 0;
 }
 
+/* " -> n" */
+DIMS_FN(dims_sizes) {
+    int n;
+    (void)graph;
+    if (!attr_ints(node, "values", &n)) return refuse(dims, why, "has no values");
+    dims->operand[0].ndim = 1;
+    dims_set(&dims->operand[0], 0, dims_factor(dims, "n", -1, n, FACTOR_WHOLE));
+    return 0;
+}
+
 DIMS_FN(dims_bit_cast) {
     const enum rt_dtype from = input(graph, node, 0)->dtype, to = rt_dtype_by_name(attr_text(node, "to", ""));
     if (to == RT_DTYPE_NONE || rt_dtype_bytes(to) != rt_dtype_bytes(from))

@@ -399,20 +399,32 @@ static int64_t exchange_bytes(const struct rankplan *plan, const struct rank_cla
         const int64_t elements = exchanged(&exchange, rank, ways);
         if (elements > most) most = elements;
     }
-    return most * (int64_t)rt_dtype_bytes(graph->tensors.at[node->outputs[0]].dtype);
+    return open_most(graph->open, most) * (int64_t)rt_dtype_bytes(graph->tensors.at[node->outputs[0]].dtype);
+}
+
+/* The class with the extents of the largest sizes (ir/open.h). */
+static struct rank_class largest(const struct graph *graph, const struct rank_class *class) {
+    struct rank_class bound = *class;
+    if (!graph->open) return bound;
+    bound.dims = arena_alloc(graph->arena, (size_t)graph->tensors.n + 1, sizeof *bound.dims);
+    for (int t = 0; t < graph->tensors.n; t++)
+        for (int d = 0; d < graph->tensors.at[t].ndim; d++)
+            bound.dims[t][d] = open_most(graph->open, class->dims[t][d]);
+    return bound;
 }
 
 /* Bytes of workspace of a node: what the target's kernel asks for; of an exchange of parts, all that is sent and
  * received; of other collectives, the larger of operand and result. */
-static int64_t scratch_of(const struct rankplan *plan, const struct rank_class *class, const struct node *node) {
+static int64_t scratch_of(const struct rankplan *plan, const struct rank_class *class, const struct rank_class *bound,
+                          const struct node *node) {
     if ((node->op->kind == OP_KERNEL || node->op->kind == OP_PROGRAM) && plan->kernels.of) {
         const struct target_kernel *kernel = &plan->kernels.of[node->op->id];
-        return kernel->scratch ? kernel->scratch(plan->graph, class, node) : 0;
+        return kernel->scratch ? kernel->scratch(plan->graph, bound, node) : 0;
     }
     if (!node->op->call || !strstr(node->op->call, "$scratch") || rankplan_moves_slices(plan->graph, node)) return 0;
     if (strstr(node->op->call, "$held")) return exchange_bytes(plan, class, node);
-    int64_t in = rankplan_bytes(class, plan->graph, node->inputs[0]),
-            out = rankplan_bytes(class, plan->graph, node->outputs[0]);
+    int64_t in = rankplan_room(class, plan->graph, node->inputs[0]),
+            out = rankplan_room(class, plan->graph, node->outputs[0]);
     return in > out ? in : out;
 }
 
@@ -544,7 +556,7 @@ static void place_inputs(const struct rankplan *plan, struct rank_class *class, 
         if (plan->kernels.holds_inputs && last[t] < 0) continue;
         class->place[t] =
             plan->kernels.holds_inputs ? (struct plan_place){RT_ACTIVATIONS, *end} : (struct plan_place){RT_CALLER, i};
-        *end += plan->kernels.holds_inputs ? padded(rankplan_bytes(class, graph, t)) : 0;
+        *end += plan->kernels.holds_inputs ? padded(rankplan_room(class, graph, t)) : 0;
     }
     class->controls = plan->kernels.holds_inputs && graph->controls.n ? *end : -1;
     for (int i = 0; i < graph->controls.n; i++)
@@ -582,10 +594,11 @@ void memplan_make(struct rankplan *plan) {
         for (int a = 0; a < RT_ARENAS; a++) class->held[a] = class->bytes[a] - class->held[a];
         for (int t = 0; t < graph->tensors.n; t++)
             if (plan->root[t] != t) class->place[t] = place_in_root(plan, class, t);
+        const struct rank_class bound = largest(graph, class);
         class->live[RT_SCRATCH] = ARENA_ARRAY(graph->arena, int64_t, graph->order.n + 1);
         for (int i = 0; i < graph->order.n; i++) {
             const struct node *node = &graph->nodes.at[graph->order.at[i]];
-            int64_t scratch = rankplan_part(class, node) ? scratch_of(plan, class, node) : 0;
+            int64_t scratch = rankplan_part(class, node) ? scratch_of(plan, class, &bound, node) : 0;
             class->live[RT_SCRATCH][i] = scratch;
             if (scratch > class->bytes[RT_SCRATCH]) class->bytes[RT_SCRATCH] = scratch;
         }

@@ -29,6 +29,11 @@ int64_t rankplan_elements(const struct rank_class *class, const struct graph *gr
     return elements;
 }
 
+int64_t rankplan_room(const struct rank_class *class, const struct graph *graph, int tensor) {
+    return open_most(graph->open, rankplan_elements(class, graph, tensor)) *
+           (int64_t)rt_dtype_bytes(graph->tensors.at[tensor].dtype);
+}
+
 int64_t rankplan_bytes(const struct rank_class *class, const struct graph *graph, int tensor) {
     return rankplan_elements(class, graph, tensor) * (int64_t)rt_dtype_bytes(graph->tensors.at[tensor].dtype);
 }
@@ -51,7 +56,7 @@ int64_t rankplan_memory(const struct rankplan *plan, const struct rank_class *cl
     int64_t bytes = 1;
     for (int c = 0; c < plan->nclasses; c++) {
         if (shared ? plan->classes[c].coordinate != class->coordinate : &plan->classes[c] != class) continue;
-        const int64_t own = rankplan_bytes(&plan->classes[c], plan->graph, root);
+        const int64_t own = rankplan_room(&plan->classes[c], plan->graph, root);
         if (own > bytes) bytes = own;
     }
     return rt_align(bytes, RT_ALIGNMENT);

@@ -136,6 +136,9 @@ bool rankplan_is_gathered(const struct graph *graph, int slice, int tensor);
 int64_t rankplan_elements(const struct rank_class *class, const struct graph *graph, int tensor);
 int64_t rankplan_bytes(const struct rank_class *class, const struct graph *graph, int tensor);
 
+/* Bytes of the part at the largest sizes (ir/open.h). */
+int64_t rankplan_room(const struct rank_class *class, const struct graph *graph, int tensor);
+
 /* The part of the class' elements of a tensor that a rank has: less than 1 for what ZeRO cuts, in groups of so many
  * scale units. */
 double rankplan_slice(const struct graph *graph, int tensor, int units);

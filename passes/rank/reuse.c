@@ -22,7 +22,7 @@ static struct address begin_of(const struct plan_place *place) {
 
 static struct address end_of(const struct graph *graph, const struct rank_class *class, int tensor) {
     struct address end = begin_of(&class->place[tensor]);
-    end.offset += rankplan_bytes(class, graph, tensor);
+    end.offset += rankplan_room(class, graph, tensor);
     return end;
 }
 

@@ -197,7 +197,7 @@ static bool is_apart(const struct rankplan *plan, const struct rank_class *class
                      struct region region[RT_SLOT_SETS][RT_ARENAS]) {
     const struct plan_place *place = &class->place[tensor];
     if (place->offset < 0 || place->arena >= RT_ARENAS) return true;
-    const int64_t behind = place->offset + rankplan_bytes(class, plan->graph, tensor);
+    const int64_t behind = place->offset + rankplan_room(class, plan->graph, tensor);
     if (place->stride) return behind <= region[place->set][place->arena].first + place->stride;
     for (int set = 0; set < RT_SLOT_SETS; set++) {
         const struct region *r = &region[set][place->arena];

@@ -7,6 +7,7 @@
 #define RT_MAX_AXES     8                               /* axes of the mesh */
 #define RT_MAX_REPLICAS 2                               /* replica axes: scale units, and groups of scale units */
 #define RT_LAYOUT_AXES  (RT_MAX_AXES + RT_MAX_REPLICAS) /* axes along which a tensor is placed */
+#define RT_MAX_SIZES    16                              /* sizes that are chosen at run time */
 #define RT_MAX_RANKS    16384                           /* ranks of a job */
 #define RT_ALIGNMENT    64                              /* of every arena and of every offset in it, in bytes */
 #define RT_FLASH_HEAD   128                             /* most elements of a head of FlashAttention */

@@ -54,8 +54,9 @@ static int64_t input_bytes(const struct rt *rt, int64_t input) {
     int64_t elements, bytes;
     if (gradient >= gradients) return gradient < gradients + RT_CONTROLS ? sizeof rt->internal->control[0] : 0;
     const struct rt_port *port = gradient < 0 ? &program->inputs[input] : &program->outputs[gradient];
+    const struct rt_port at = rt_port_at(port, rt->extents);
     const bool fits =
-        rt_product(port->dims, port->ndim, &elements) && rt_mul(elements, (int64_t)rt_dtype_bytes(port->dtype), &bytes);
+        rt_product(at.dims, at.ndim, &elements) && rt_mul(elements, (int64_t)rt_dtype_bytes(port->dtype), &bytes);
     return fits ? bytes : 0;
 }
 

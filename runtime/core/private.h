@@ -90,6 +90,8 @@ struct rt_private {
     struct checkpoint_directory *checkpoints; /* locked by rank 0 until rt_close; else NULL */
     void *mapping;                            /* of the shared segment, if this rank mapped it; else NULL */
     size_t mapping_bytes;
+    int64_t *extents;           /* rt->extents */
+    int64_t *most_extents;      /* those of the largest sizes */
     size_t *counts;             /* two arrays of `world` entries: arguments of collectives */
     const void **given;         /* inputs of the current step, then the controls */
     const struct rt_call *call; /* what is executed of the current step; NULL: no step is executed */
@@ -280,7 +282,21 @@ static inline int64_t rt_numbered(const struct rt *rt, int64_t micro) {
 
 /* Micro-batches of rt_infer_step, and the port of the tensors that it takes or gives: those of all micro-batches. */
 int rt_inferred_micro_batches(const struct rt_program *program);
-struct rt_port rt_whole_port(const struct rt_program *program, const struct rt_port *port);
+/* core/sizes.c: sizes that are chosen at run time. ------------------------------------------------------------------ */
+
+/* The number of the extent that a port's dimension is; -1: it is fixed. */
+static inline int rt_open_extent(int64_t dim) {
+    return dim < 0 ? (int)(dim - INT64_MIN) : -1;
+}
+/* The port with the extents in place of their numbers. */
+struct rt_port rt_port_at(const struct rt_port *port, const int64_t *extents);
+void rt_most_sizes(const struct rt_program *program, int64_t *sizes);
+bool rt_size_fits(const struct rt_size *size, int64_t value);
+/* Writes "1 to 512". */
+void rt_size_range(const struct rt_size *size, char *text, size_t room);
+int rt_open_sizes(struct rt *rt);
+
+struct rt_port rt_whole_port(const struct rt_program *program, const struct rt_port *port, const int64_t *extents);
 
 /* Frees the memory of joined outputs. */
 void rt_free_joined(struct rt *rt);

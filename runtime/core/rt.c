@@ -223,6 +223,7 @@ static int open_units(struct rt *rt) {
 
 static int open_controls(struct rt *rt) {
     struct rt_private *private = rt->internal;
+    RT_TRY(rt_open_sizes(rt));
     const struct rt_training *training = rt->program->training;
     const int ports = rt->program->ninputs + (training ? training->seeds : 0);
     private->given = calloc((size_t)ports + RT_CONTROLS, sizeof *private->given);
@@ -465,6 +466,7 @@ void rt_close(struct rt *rt) {
     rt_release_checkpoints(private->checkpoints);
     rt_free_copy(private);
     free(private->counts);
+    free(private->extents);
     free(private->flat_at);
     free(rt->slice);
     free(private->given);

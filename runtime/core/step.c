@@ -6,9 +6,10 @@
 
 #include <stdlib.h>
 
-static size_t port_bytes(const struct rt_port *port) {
+static size_t port_bytes(const struct rt *rt, const struct rt_port *port) {
+    const struct rt_port at = rt_port_at(port, rt->extents);
     int64_t count = 0;
-    rt_product(port->dims, port->ndim, &count);
+    rt_product(at.dims, at.ndim, &count);
     return (size_t)count * rt_dtype_bytes(port->dtype);
 }
 
@@ -43,7 +44,7 @@ const void *rt_output(const struct rt *rt, int index) {
 /* rt->internal->given has one pointer per input; the controls follow. */
 static int take_input(struct rt *rt, int port, const void *input) {
     const struct rt_place *place = &rt->rank_class->inputs[port];
-    const size_t bytes = port_bytes(&rt->program->inputs[port]);
+    const size_t bytes = port_bytes(rt, &rt->program->inputs[port]);
     const bool held = place->offset != RT_ABSENT || place->arena == RT_CALLER;
     if (!input && held && bytes > 0) return rt_fail_input(rt, port);
     rt->internal->given[port] = input;
@@ -123,6 +124,8 @@ static int transfer(struct rt *rt, int number, int micro, bool waits) {
     const struct rt_transfer *end = &rt->rank_class->transfers[number];
     struct rt_comm *comm = rt->axis[rt->program->stages - 1];
     struct rt_request *request = request_of(rt, number, micro);
+    const int extent = rt_open_extent(end->bytes);
+    const size_t bytes = (size_t)(extent < 0 ? end->bytes : rt->extents[extent]);
     int status = RT_OK;
     enter(rt, end->phase, end->chunk, micro);
     begin(rt, end->instruction,
@@ -132,9 +135,9 @@ static int transfer(struct rt *rt, int number, int micro, bool waits) {
         if (waits)
             status = comm->driver->wait(comm, request);
         else if (end->sends)
-            status = comm->driver->post_send(comm, value, end->bytes, peer, request);
+            status = comm->driver->post_send(comm, value, bytes, peer, request);
         else
-            status = comm->driver->post_receive(comm, value, end->bytes, peer, request);
+            status = comm->driver->post_receive(comm, value, bytes, peer, request);
     }
     if (status) return rt_fail_comm(rt, comm, status);
     observe(rt, -1, true);
@@ -168,7 +171,7 @@ int rt_execute(struct rt *rt, const struct rt_call *call) {
 
 int rt_give_outputs(struct rt *rt, int first, int n, void *const *outputs) {
     for (int i = 0; i < n; i++) {
-        const size_t bytes = port_bytes(&rt->program->outputs[first + i]);
+        const size_t bytes = port_bytes(rt, &rt->program->outputs[first + i]);
         const struct rt_place *place = &rt->rank_class->outputs[first + i];
         if (!outputs[i] || bytes == 0 || place->offset == RT_ABSENT) continue;
         const void *at = place_address(rt, place);
@@ -229,7 +232,7 @@ int rt_take_micro_batch(struct rt *rt, const void *const *inputs, int micro) {
     for (int i = 0; i < rt->program->ninputs; i++) {
         const struct rt_port *port = &rt->program->inputs[i];
         const unsigned char *input = inputs[i];
-        if (input && !port->shared) input += (size_t)micro * port_bytes(port);
+        if (input && !port->shared) input += (size_t)micro * port_bytes(rt, port);
         RT_TRY(take_input(rt, i, input));
     }
     return RT_OK;
@@ -239,7 +242,7 @@ int rt_give_micro_batch(struct rt *rt, void *const *outputs, int micro) {
     for (int i = 0; i < rt->program->noutputs; i++) {
         unsigned char *output = outputs[i];
         if (!output || rt->rank_class->outputs[i].chunk != rt->internal->chunk) continue;
-        output += (size_t)micro * port_bytes(&rt->program->outputs[i]);
+        output += (size_t)micro * port_bytes(rt, &rt->program->outputs[i]);
         RT_TRY(rt_give_outputs(rt, i, 1, &(void *){output}));
     }
     return RT_OK;
@@ -251,8 +254,8 @@ int rt_inferred_micro_batches(const struct rt_program *program) {
     return program->micro_batches > 1 ? program->micro_batches : 1;
 }
 
-struct rt_port rt_whole_port(const struct rt_program *program, const struct rt_port *port) {
-    struct rt_port whole = *port;
+struct rt_port rt_whole_port(const struct rt_program *program, const struct rt_port *port, const int64_t *extents) {
+    struct rt_port whole = rt_port_at(port, extents);
     if (port->ndim && !port->shared) whole.dims[0] *= rt_inferred_micro_batches(program);
     return whole;
 }
@@ -279,7 +282,7 @@ static int give_outputs(struct rt *rt, void *context, int micro) {
     const struct tensors *tensors = context;
     for (int i = 0; i < rt->program->noutputs; i++) {
         void *output = joined_output(rt, tensors, i);
-        if (output && micro) output = (unsigned char *)output + (size_t)micro * port_bytes(&rt->program->outputs[i]);
+        if (output && micro) output = (unsigned char *)output + (size_t)micro * port_bytes(rt, &rt->program->outputs[i]);
         RT_TRY(rt_give_outputs(rt, i, 1, &output));
     }
     return RT_OK;
@@ -312,9 +315,9 @@ static int allocate_joined(struct rt *rt, const struct tensors *tensors) {
     if (!private->joined) private->joined = calloc((size_t)rt->program->noutputs + 1, sizeof *private->joined);
     if (!private->joined) return rt_fail_memory(rt);
     for (int i = 0; i < rt->program->noutputs; i++) {
-        const struct rt_port whole = rt_whole_port(rt->program, &rt->program->outputs[i]);
+        const struct rt_port whole = rt_whole_port(rt->program, &rt->program->outputs[i], rt->internal->most_extents);
         if (tensors->outputs[i] || private->joined[i]) continue;
-        private->joined[i] = malloc(port_bytes(&whole) + 1);
+        private->joined[i] = malloc(port_bytes(rt, &whole) + 1);
         if (!private->joined[i]) return rt_fail_memory(rt);
     }
     return RT_OK;
@@ -342,11 +345,11 @@ static int share_outputs(struct rt *rt, const struct tensors *tensors) {
     const int axis = rt->program->mesh.stages;
     RT_TRY(rt->program->device->finish(rt));
     for (int i = 0; i < rt->program->noutputs; i++) {
-        const struct rt_port whole = rt_whole_port(rt->program, &rt->program->outputs[i]);
+        const struct rt_port whole = rt_whole_port(rt->program, &rt->program->outputs[i], rt->internal->most_extents);
         const struct holders holders = find_holders(rt, i);
         struct rt_comm *comm = rt->internal->split[axis];
-        if (holders.n == rt->program->mesh.axis[axis].size || !port_bytes(&whole)) continue;
-        const int status = comm->driver->broadcast(comm, joined_output(rt, tensors, i), port_bytes(&whole),
+        if (holders.n == rt->program->mesh.axis[axis].size || !port_bytes(rt, &whole)) continue;
+        const int status = comm->driver->broadcast(comm, joined_output(rt, tensors, i), port_bytes(rt, &whole),
                                                    rt_first_member(rt, holders.first));
         if (status) return rt_fail_comm(rt, comm, status);
     }

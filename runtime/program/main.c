@@ -141,7 +141,8 @@ static int run_steps(struct rank *self, struct rt *rt) {
     const struct main_options *options = &self->job->options;
     const int64_t all = (int64_t)options->warmup + options->repeat;
     struct rt_progress progress;
-    int status = RT_OK;
+    int status = rt_set_sizes(rt, self->job->sizes);
+    if (status) return fail_rank(self, rt, status);
     rt_progress_begin(&progress, 0, !rt->internal->progress || options->verbose);
     for (int i = -options->warmup; i < options->repeat && !status; i++) {
         status = run_step(self, rt, i);
@@ -212,7 +213,7 @@ int ranks_agree(struct rank *self, struct rt *rt, const struct rt_terms *terms) 
 }
 
 static int read_inputs(struct job *job, struct failure *failure) {
-    const int exit = inputs_read(job->inputs, job->program, &job->manifest, &job->options, failure);
+    const int exit = inputs_read(job->inputs, job->program, &job->manifest, &job->options, job->sizes, failure);
     for (int i = 0; i < job->program->ninputs && !exit; i++) job->input_data[i] = job->inputs[i].data;
     return exit;
 }
@@ -418,6 +419,8 @@ static int give_results(const struct job *job, struct failure *failure) {
     int exit = EXIT_OK;
     bool ok = true;
     if (options->rank != 0) return EXIT_OK;
+    exit = job->options.steps ? EXIT_OK : outputs_resize(job->outputs, job->program, job->sizes, failure);
+    if (exit) return exit;
     outputs_trim(job->outputs, job->program);
     if (options->output_dir)
         exit = outputs_write(job->outputs, job->program, &job->manifest, options->output_dir, failure);

@@ -92,15 +92,19 @@ int inputs_unknown(const char *option, const char *argument, const char *const *
                    struct failure *failure);
 
 /* Reads the --input files into one tensor per port, converted to the port's dtype; its shape is checked. With
- * --random-inputs the others are made (rt_random_fill). */
+ * --random-inputs the others are made (rt_random_fill). sizes[]: the program's sizes, which follow from the shapes; the
+ * largest where no given input says. */
 int inputs_read(struct rt_tensor *inputs, const struct rt_program *program, const struct manifest *manifest,
-                const struct main_options *options, struct failure *failure);
+                const struct main_options *options, int64_t *sizes, struct failure *failure);
 
 /* Adds the contents of the inputs to what all ranks must agree on. */
 void inputs_add_terms(struct rt_terms *terms, const struct job *job);
 
-/* Allocates one tensor per output port. */
+/* Allocates one tensor per output port, with room for the largest sizes. outputs_resize gives them the shapes of other
+ * sizes. */
 int outputs_allocate(struct rt_tensor *outputs, const struct rt_program *program, struct failure *failure);
+int outputs_resize(struct rt_tensor *outputs, const struct rt_program *program, const int64_t *sizes,
+                   struct failure *failure);
 int outputs_write(const struct rt_tensor *outputs, const struct rt_program *program, const struct manifest *manifest,
                   const char *directory, struct failure *failure);
 /* Cuts each output whose size depends on data to its valid elements (struct rt_port). */
@@ -116,6 +120,7 @@ struct job {
     struct manifest manifest;
     struct rt_tensor *inputs, *outputs;
     const void **input_data;
+    int64_t sizes[RT_MAX_SIZES]; /* of the steps, from the shapes of the inputs */
     double *step_ms, *losses; /* of nsteps timed steps, kept by rank 0 with record_step; losses: of training */
     int nsteps, steps_room;
     int64_t *peak_rss; /* of each rank in bytes, set by rank 0 */

@@ -38,8 +38,15 @@ static bool read_dims(const struct rt_json *value, int *ndim, int64_t dims[RT_MA
     if (!value || value->kind != RT_JSON_ARRAY || value->count > RT_MAX_NDIM) return false;
     *ndim = 0;
     for (const struct rt_json *extent = value->first; extent; extent = extent->next)
-        if (!rt_json_int(extent, &dims[(*ndim)++])) return false;
+        if (!rt_json_int(extent, &dims[(*ndim)++]) && extent->kind != RT_JSON_STRING) return false;
     return true;
+}
+
+/* The same, of a port of manifest.json: an extent that follows from sizes is a text there. */
+static bool same_port(int ndim, const int64_t *dims, const struct rt_port *port) {
+    for (int d = 0; d < ndim && ndim == port->ndim; d++)
+        if (dims[d] != port->dims[d] && rt_open_extent(port->dims[d]) < 0) return false;
+    return ndim == port->ndim;
 }
 
 static bool same_shape(int ndim, const int64_t *dims, const struct rt_port *port) {
@@ -52,12 +59,12 @@ static bool read_ports(const char **names, const struct rt_json *ports, const st
     if (!ports || ports->kind != RT_JSON_ARRAY || ports->count != count) return false;
     int i = 0;
     for (const struct rt_json *port = ports->first; port; port = port->next, i++) {
-        int64_t dims[RT_MAX_NDIM];
+        int64_t dims[RT_MAX_NDIM] = {0};
         int ndim;
         const char *dtype = rt_json_text(rt_json_member(port, "dtype"));
         names[i] = rt_json_text(rt_json_member(port, "name"));
         if (!names[i] || !dtype || rt_dtype_by_name(dtype) != expected[i].dtype) return false;
-        if (!read_dims(rt_json_member(port, "shape"), &ndim, dims) || !same_shape(ndim, dims, &expected[i]))
+        if (!read_dims(rt_json_member(port, "shape"), &ndim, dims) || !same_port(ndim, dims, &expected[i]))
             return false;
     }
     return true;
@@ -188,12 +195,46 @@ static int convert_input(struct rt_tensor *tensor, enum rt_dtype to, const char 
     return EXIT_OK;
 }
 
-static int read_input(struct rt_tensor *tensor, const struct rt_port *port, const char *name, const char *path,
-                      struct failure *failure) {
+/* Sizes that are not known yet. */
+enum { UNKNOWN = -1 };
+
+/* Takes sizes from the shape of an input. */
+static int take_sizes(const struct rt_program *program, const struct rt_port *port, const struct rt_tensor *tensor,
+                      const char *name, int64_t *sizes, struct failure *failure) {
+    const int parts = port->shared ? 1 : rt_inferred_micro_batches(program);
+    for (int d = 0; d < port->ndim && tensor->ndim == port->ndim; d++) {
+        const int s = rt_open_extent(port->dims[d]);
+        if (s < 0 || s >= program->nsizes) continue;
+        const struct rt_size *size = &program->sizes[s];
+        const int64_t here = d ? tensor->dims[d] : tensor->dims[d] / parts;
+        char range[80];
+        rt_size_range(size, range, sizeof range);
+        if (!rt_size_fits(size, here) || (!d && tensor->dims[d] % parts))
+            return failure_set(failure, EXIT_MALFORMED, RT_CODE_INPUT,
+                               "dimension %d of input '%s', %s, is %lld, but the program was compiled for %s", d,
+                               rt_quote_text(name).text, size->name, (long long)here, range);
+        if (sizes[s] != UNKNOWN && sizes[s] != here)
+            return failure_set(failure, EXIT_MALFORMED, RT_CODE_INPUT,
+                               "dimension %d of input '%s', %s, is %lld, but another input has %lld", d,
+                               rt_quote_text(name).text, size->name, (long long)here, (long long)sizes[s]);
+        sizes[s] = here;
+    }
+    return EXIT_OK;
+}
+
+static int read_input(struct rt_tensor *tensor, const struct rt_program *program, const struct rt_port *port,
+                      const char *name, const char *path, int64_t *sizes, struct failure *failure) {
     struct rt_reason why;
     bool ok = rt_has_suffix(path, ".pb") ? rt_tensor_pb_read(tensor, path, &why) : rt_npy_read(tensor, path, &why);
     int exit = ok ? EXIT_OK : failure_reason(failure, RT_CODE_INPUT, &why);
-    if (!exit && !same_shape(tensor->ndim, tensor->dims, port))
+    if (!exit) exit = take_sizes(program, port, tensor, name, sizes, failure);
+    return exit ? failure_where(failure, "%s", rt_quote_text(path).text) : exit;
+}
+
+static int check_input(struct rt_tensor *tensor, const struct rt_port *port, const char *name, const char *path,
+                       struct failure *failure) {
+    int exit = EXIT_OK;
+    if (!same_shape(tensor->ndim, tensor->dims, port))
         exit = failure_set(failure, EXIT_MALFORMED, RT_CODE_INPUT, "input '%s' has shape %s, but the model needs %s",
                            rt_quote_text(name).text, shape_format(tensor->ndim, tensor->dims).text,
                            shape_format(port->ndim, port->dims).text);
@@ -245,9 +286,10 @@ static int make_input(struct rt_tensor *tensor, const struct rt_port *port, int6
     return EXIT_OK;
 }
 
-int inputs_read(struct rt_tensor *inputs, const struct rt_program *program, const struct manifest *manifest,
-                const struct main_options *options, struct failure *failure) {
-    const char *const *names = manifest->inputs;
+/* Reads the given inputs; *files: theirs. */
+static int read_given(struct rt_tensor *inputs, const struct rt_program *program, const char *const *names,
+                      const struct main_options *options, const char **files, int64_t *sizes,
+                      struct failure *failure) {
     for (int i = 0; i < options->inputs.n; i++) {
         const char *argument = options->inputs.at[i];
         const int port = find_port(argument, names, program->ninputs);
@@ -255,19 +297,43 @@ int inputs_read(struct rt_tensor *inputs, const struct rt_program *program, cons
         if (inputs[port].data)
             return failure_set(failure, EXIT_USAGE, RT_CODE_USAGE, "input '%s' is given twice",
                                rt_quote_text(names[port]).text);
-        const struct rt_port whole = rt_whole_port(program, &program->inputs[port]);
-        int exit = read_input(&inputs[port], &whole, names[port], argument + strlen(names[port]) + 1, failure);
-        if (exit) return exit;
-    }
-    for (int i = 0; i < program->ninputs; i++) {
-        const struct rt_port whole = rt_whole_port(program, &program->inputs[i]);
-        if (inputs[i].data) continue;
-        if (options->random_inputs < 0) return missing_input(&whole, names[i], failure);
-        const uint64_t seed = ((uint64_t)options->random_inputs << 32) + (uint64_t)i + 1;
-        int exit = make_input(&inputs[i], &whole, manifest->below[i], seed, failure);
+        files[port] = argument + strlen(names[port]) + 1;
+        const int exit =
+            read_input(&inputs[port], program, &program->inputs[port], names[port], files[port], sizes, failure);
         if (exit) return exit;
     }
     return EXIT_OK;
+}
+
+/* Checks what was read for its shape, and makes the others, with the largest sizes where no input says another. */
+static int complete(struct rt_tensor *inputs, const struct rt_program *program, const struct manifest *manifest,
+                    const struct main_options *options, const char *const *files, int64_t *sizes, int64_t *extents,
+                    struct failure *failure) {
+    for (int s = 0; s < program->nsizes; s++)
+        if (sizes[s] == UNKNOWN) sizes[s] = program->sizes[s].most;
+    if (program->nsizes) program->find_extents(sizes, extents);
+    for (int i = 0; i < program->ninputs; i++) {
+        const struct rt_port whole = rt_whole_port(program, &program->inputs[i], extents);
+        const uint64_t seed = ((uint64_t)options->random_inputs << 32) + (uint64_t)i + 1;
+        if (!files[i] && options->random_inputs < 0) return missing_input(&whole, manifest->inputs[i], failure);
+        const int exit = files[i] ? check_input(&inputs[i], &whole, manifest->inputs[i], files[i], failure)
+                                  : make_input(&inputs[i], &whole, manifest->below[i], seed, failure);
+        if (exit) return exit;
+    }
+    return EXIT_OK;
+}
+
+int inputs_read(struct rt_tensor *inputs, const struct rt_program *program, const struct manifest *manifest,
+                const struct main_options *options, int64_t *sizes, struct failure *failure) {
+    const char **files = calloc((size_t)program->ninputs + 1, sizeof *files);
+    int64_t *extents = calloc((size_t)program->nextents + 1, sizeof *extents);
+    int exit = files && extents ? EXIT_OK : failure_set(failure, EXIT_LIMIT, RT_CODE_MEMORY, "out of memory");
+    for (int s = 0; s < program->nsizes; s++) sizes[s] = UNKNOWN;
+    if (!exit) exit = read_given(inputs, program, manifest->inputs, options, files, sizes, failure);
+    if (!exit) exit = complete(inputs, program, manifest, options, files, sizes, extents, failure);
+    free(files);
+    free(extents);
+    return exit;
 }
 
 /* The file of --input for an input, NULL: none. */

@@ -16,20 +16,48 @@
 
 #define SHOWN 6 /* elements in a summary */
 
+/* Gives the output the shape that follows from the extents; its bytes, -1 if they are too many. */
+static int64_t set_shape(struct rt_tensor *tensor, const struct rt_program *program, int output,
+                         const int64_t *extents) {
+    const struct rt_port port = rt_whole_port(program, &program->outputs[output], extents);
+    int64_t bytes;
+    tensor->dtype = port.dtype;
+    tensor->ndim = port.ndim;
+    memcpy(tensor->dims, port.dims, sizeof port.dims);
+    return rt_product(port.dims, port.ndim, &tensor->count) &&
+                   rt_mul(tensor->count, (int64_t)rt_dtype_bytes(port.dtype), &bytes)
+               ? bytes
+               : -1;
+}
+
+/* What follows from the sizes, in memory of its own; NULL: out of memory. */
+static int64_t *find_extents(const struct rt_program *program, const int64_t *sizes) {
+    int64_t *extents = calloc((size_t)program->nextents + 1, sizeof *extents);
+    if (extents && program->nsizes) program->find_extents(sizes, extents);
+    return extents;
+}
+
 int outputs_allocate(struct rt_tensor *outputs, const struct rt_program *program, struct failure *failure) {
-    for (int i = 0; i < program->noutputs; i++) {
-        const struct rt_port port = rt_whole_port(program, &program->outputs[i]);
-        struct rt_tensor *tensor = &outputs[i];
-        int64_t bytes;
-        tensor->dtype = port.dtype;
-        tensor->ndim = port.ndim;
-        memcpy(tensor->dims, port.dims, sizeof port.dims);
-        if (rt_product(port.dims, port.ndim, &tensor->count) &&
-            rt_mul(tensor->count, (int64_t)rt_dtype_bytes(port.dtype), &bytes))
-            tensor->data = tensor->owned = malloc((size_t)bytes + 1);
-        if (!tensor->data) return failure_set(failure, EXIT_LIMIT, RT_CODE_MEMORY, "out of memory");
+    int64_t sizes[RT_MAX_SIZES];
+    rt_most_sizes(program, sizes);
+    int64_t *extents = find_extents(program, sizes);
+    bool ok = extents != NULL;
+    for (int i = 0; i < program->noutputs && ok; i++) {
+        const int64_t bytes = set_shape(&outputs[i], program, i, extents);
+        if (bytes >= 0) outputs[i].data = outputs[i].owned = malloc((size_t)bytes + 1);
+        ok = outputs[i].data;
     }
-    return EXIT_OK;
+    free(extents);
+    return ok ? EXIT_OK : failure_set(failure, EXIT_LIMIT, RT_CODE_MEMORY, "out of memory");
+}
+
+int outputs_resize(struct rt_tensor *outputs, const struct rt_program *program, const int64_t *sizes,
+                   struct failure *failure) {
+    if (!program->nsizes) return EXIT_OK;
+    int64_t *extents = find_extents(program, sizes);
+    for (int i = 0; i < program->noutputs && extents; i++) set_shape(&outputs[i], program, i, extents);
+    free(extents);
+    return extents ? EXIT_OK : failure_set(failure, EXIT_LIMIT, RT_CODE_MEMORY, "out of memory");
 }
 
 /* Counted outputs */
@@ -51,8 +79,8 @@ void outputs_trim(struct rt_tensor *outputs, const struct rt_program *program) {
     for (int i = 0; i < program->noutputs; i++) {
         const struct rt_port *port = &program->outputs[i];
         if (!port->count) continue;
-        int64_t n = *(const int64_t *)outputs[port->count - 1].data;
-        cut_tensor(&outputs[i], port->dim, n < 0 ? 0 : n < port->dims[port->dim] ? n : port->dims[port->dim]);
+        const int64_t n = *(const int64_t *)outputs[port->count - 1].data, most = outputs[i].dims[port->dim];
+        cut_tensor(&outputs[i], port->dim, n < 0 ? 0 : n < most ? n : most);
     }
 }
 

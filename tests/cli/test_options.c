@@ -376,7 +376,7 @@ static void response_files_hold_arguments(void **state) {
     assert_string_equal(q.options.operand, "my model.onnx");
     assert_string_equal(q.options.output, "out put");
     assert_int_equal(q.options.dims.all.n, 2);
-    assert_int_equal(q.options.dims.all.at[0].size, 2);
+    assert_int_equal(q.options.dims.all.at[0].range.most, 2);
     assert_string_equal(q.options.dims.all.at[1].name, "c#");
     release(&q);
 }

@@ -17,7 +17,7 @@ static int read_dims(struct arena *arena, const char *dir, struct import_dim *di
         char *equal = strchr(line, '=');
         if (!equal) continue;
         *equal = 0;
-        dims[n++] = (struct import_dim){arena_strdup(arena, line), strtoll(equal + 1, NULL, 10)};
+        dims[n++] = (struct import_dim){arena_strdup(arena, line), open_fixed(strtoll(equal + 1, NULL, 10))};
     }
     if (file) fclose(file);
     return n;

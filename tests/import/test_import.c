@@ -102,18 +102,18 @@ static void read_options(struct arena *arena, const char *text, struct import_op
     while (options->ndims < MAX_OPTIONS && (line = onnx_text_option(arena, text, "dim", options->ndims))) {
         char *name = arena_strdup(arena, line), *equal = strchr(name, '=');
         *equal = 0;
-        dims[options->ndims++] = (struct import_dim){name, strtoll(equal + 1, NULL, 10)};
+        dims[options->ndims++] = (struct import_dim){name, open_fixed(strtoll(equal + 1, NULL, 10))};
     }
     while (options->nshapes < MAX_OPTIONS && (line = onnx_text_option(arena, text, "--shape", options->nshapes))) {
         char *name = arena_strdup(arena, line), *at = strchr(name, '=');
-        int64_t *sizes = ARENA_ARRAY(arena, int64_t, RT_MAX_NDIM);
+        struct open_range *sizes = ARENA_ARRAY(arena, struct open_range, RT_MAX_NDIM);
         int ndim = 0;
         *at++ = 0;
         if (!isdigit((unsigned char)*at)) {
             ndim = strcmp(at, "none") == 0 ? SHAPE_NONE : strcmp(at, "empty") == 0 ? SHAPE_EMPTY : 0;
             at += strlen(at);
         }
-        for (; *at; at += *at == ',') sizes[ndim++] = strtoll(at, &at, 10);
+        for (; *at; at += *at == ',') sizes[ndim++] = open_fixed(strtoll(at, &at, 10));
         shapes[options->nshapes++] = (struct import_shape){name, ndim, sizes};
     }
     while (options->nbinds < MAX_OPTIONS && (line = onnx_text_option(arena, text, "bind", options->nbinds))) {

@@ -284,7 +284,7 @@ static int import_onnx(struct job *job) {
     struct import_options import = {.ndims = options->dims.all.n, .dtype = job_dtype(job)};
     struct import_dim *dims = ARENA_ARRAY(job->arena, struct import_dim, import.ndims + 1);
     for (int i = 0; i < import.ndims; i++)
-        dims[i] = (struct import_dim){options->dims.all.at[i].name, options->dims.all.at[i].size};
+        dims[i] = (struct import_dim){options->dims.all.at[i].name, options->dims.all.at[i].range};
     import.dims = dims;
     import.nshapes = options->shapes.all.n;
     struct import_shape *shapes = ARENA_ARRAY(job->arena, struct import_shape, import.nshapes + 1);
@@ -323,10 +323,12 @@ static int take_dims(const struct job *job, struct model_config *config, int64_t
             return diag_error(job->diags, 201, EXIT_USAGE, "--dim",
                               "a configuration has the dimensions batch and seq, not %s",
                               diag_quote(job->diags, given->name));
-        if (!given->size)
+        if (open_is_range(&given->range))
+            return diag_error(job->diags, 201, EXIT_USAGE, "--dim", "the sizes of a configuration are fixed");
+        if (!given->range.most)
             return diag_error(job->diags, 201, EXIT_USAGE, "--dim", "%s must be at least 1 for a configuration",
                               given->name);
-        *size = given->size;
+        *size = given->range.most;
     }
     return 0;
 }

@@ -25,7 +25,7 @@ struct candidate search_one_rank(const struct options *given) {
 /* --dim BATCH=SIZE. */
 static void add_batch(struct options *options, struct arena *arena, int size) {
     VEC_UNSHARE(arena, &options->dims.all);
-    VEC_PUSH(arena, &options->dims.all, (struct option_size){options->batch_dim, size});
+    VEC_PUSH(arena, &options->dims.all, (struct option_size){options->batch_dim, open_fixed(size)});
 }
 
 /* As options_micro_batches. */

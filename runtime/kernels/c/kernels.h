@@ -351,6 +351,9 @@ RT_FLOATS(RT_DECLARE_SUPPRESS)
 void rt_count_ngrams(int64_t *y /* (n,g) */, const int64_t *x, const int64_t *grams, int64_t n, int64_t c, int64_t g,
                      int64_t l, int64_t distances);
 
+/* y[i] = values[i]. */
+void rt_sizes_b8(void *y /* (n) */, int64_t n, const int64_t *values /* (n) */);
+
 /* Elements [start, start + count) of ONNX Range-11: y[i] = first + (start + i) * delta; floats computed in f64 and
  * rounded once. */
 #define RT_DECLARE_RANGE(T, s) void rt_range_##s(T *y /* (count) */, int64_t count, T first, T delta, int64_t start);

@@ -1,0 +1,313 @@
+#include "codegen/text/extents.h"
+
+#include <ctype.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "codegen/text/names.h"
+#include "ir/base/str.h"
+
+enum { FIXED_MARK = 5, FUNCTION_MARK = 6 /* the first byte of a line, of which the rest is how to reach the extents */ };
+
+/* An entry of struct PREFIX_extents. */
+struct extent {
+    int64_t value;
+    const char *name, *is; /* `is`: its expression */
+    bool used;             /* in the function that is being spelled */
+};
+
+struct extents {
+    const struct graph *graph;
+    const struct sizes *sizes;
+    struct arena *arena;
+    struct open_sizes *open;
+    const char *prefix; /* of the program's functions */
+    struct names taken;
+    VEC(struct extent) all;
+    VEC(const char *) words; /* by size: an identifier of its own */
+};
+
+static int find(const struct extents *extents, int64_t value) {
+    for (int i = 0; i < extents->all.n; i++)
+        if (extents->all.at[i].value == value) return i;
+    return -1;
+}
+
+static const char *upper(struct arena *arena, const char *name) {
+    char *text = arena_strdup(arena, name);
+    for (char *c = text; *c; c++) *c = (char)toupper((unsigned char)*c);
+    return text;
+}
+
+/* The name of the entry: a letter where the size has one in the model, else the dimension's own name. */
+static const char *name_for(struct extents *extents, int64_t value) {
+    const char *name = sizes_letter(extents->sizes, value);
+    for (int i = 0; !name && i < extents->open->all.n; i++)
+        if (extents->open->all.at[i].value == value) name = extents->open->all.at[i].name;
+    const char *words = name ? names_words(extents->arena, name, name) : "";
+    return upper(extents->arena, names_take(&extents->taken, words, "extent"));
+}
+
+static const char *name_of_term(const void *context, int term);
+static const char *member_of_term(const void *context, int term);
+
+/* The entry of the value, which is added if it is new, behind those that its expression reads. */
+static int use(struct extents *extents, int64_t value) {
+    const struct open_names names = {member_of_term, extents};
+    int at = find(extents, value);
+    if (at < 0) {
+        const char *is = open_meaning(extents->open, extents->arena, value, &names);
+        VEC_PUSH(extents->arena, &extents->all, ((struct extent){value, name_for(extents, value), is, false}));
+        at = extents->all.n - 1;
+    }
+    extents->all.at[at].used = true;
+    return at;
+}
+
+static const char *name_of_term(const void *context, int term) {
+    struct extents *extents = (struct extents *)context;
+    if (!open_is_atom(extents->open, term)) return NULL;
+    return extents->all.at[use(extents, extents->open->terms.at[term].value)].name;
+}
+
+/* The same where the struct is filled. */
+static const char *member_of_term(const void *context, int term) {
+    const struct extents *extents = context;
+    const char *name = name_of_term(context, term);
+    return name ? arena_printf(extents->arena, "size->%s", name) : NULL;
+}
+
+struct extents *extents_new(const struct graph *graph, const struct sizes *sizes, const char *prefix) {
+    if (!graph->open) return NULL;
+    struct extents *extents = ARENA_NEW(graph->arena, struct extents);
+    *extents = (struct extents){.graph = graph, .sizes = sizes, .arena = graph->arena, .open = graph->open, .prefix = prefix};
+    names_begin(&extents->taken, graph->arena);
+    struct names members;
+    names_begin(&members, graph->arena);
+    for (int i = 0; i < graph->open->all.n; i++) {
+        const char *name = graph->open->all.at[i].name;
+        const char *word = names_take(&members, names_words(graph->arena, name, name), "size");
+        VEC_PUSH(graph->arena, &extents->words, word);
+        use(extents, graph->open->all.at[i].value);
+    }
+    return extents;
+}
+
+const char *extents_entry(struct extents *extents, struct arena *arena, int64_t value) {
+    if (!extents || !open_is(extents->open, value)) return arena_printf(arena, "%lld", (long long)value);
+    return arena_printf(arena, "RT_EXTENT(%d)", use(extents, value));
+}
+
+/* Sizes are called by the words of their names. */
+static const char *word_of_term(const void *context, int term) {
+    const struct extents *extents = context;
+    const struct open_term *t = &extents->open->terms.at[term];
+    return t->kind == OPEN_SIZE ? extents->words.at[t->a] : NULL;
+}
+
+const char *extents_said(struct extents *extents, struct arena *arena, int64_t value) {
+    if (!extents) return arena_printf(arena, "%lld", (long long)value);
+    return open_text(extents->open, arena, value, &(struct open_names){word_of_term, extents}, false);
+}
+
+const char *extents_mark(struct arena *arena, const char *access) {
+    return arena_printf(arena, "%c%s", FUNCTION_MARK, access);
+}
+
+const char *extents_fixed(struct arena *arena, int64_t value) {
+    return arena_printf(arena, "%c%lld", FIXED_MARK, (long long)value);
+}
+
+/* Spelling --------------------------------------------------------------------------------------------------------- */
+
+/* The name of a size that a source uses for an open value. */
+struct alias {
+    const char *name, *is; /* `is`: the extent's name, or the expression that is declared under the name */
+    bool renamed, used;
+};
+
+struct speller {
+    struct extents *extents;
+    struct open_names names;
+    VEC(struct alias) aliases;
+    struct strbuf out;  /* up to the function */
+    struct strbuf body; /* of the function, from its mark on */
+    const char *access; /* NULL: outside of a function */
+};
+
+static void find_aliases(struct speller *speller, const struct size_names *names) {
+    struct extents *extents = speller->extents;
+    for (int i = 0; i < names->all.n; i++) {
+        const struct size_name *size = &names->all.at[i];
+        if (!open_is(extents->open, size->value)) continue;
+        const bool atom = open_names_alone(extents->open, size->value);
+        const char *is = atom ? extents->all.at[use(extents, size->value)].name : size->name;
+        VEC_PUSH(extents->arena, &speller->aliases, ((struct alias){size->name, is, atom, false}));
+    }
+}
+
+static struct alias *alias_of(struct speller *speller, const char *name, size_t length) {
+    for (int i = 0; i < speller->aliases.n; i++) {
+        struct alias *alias = &speller->aliases.at[i];
+        if (strlen(alias->name) == length && memcmp(alias->name, name, length) == 0) return alias;
+    }
+    return NULL;
+}
+
+static int64_t value_of_alias(const struct size_names *names, const char *name) {
+    for (int i = 0; i < names->all.n; i++)
+        if (strcmp(names->all.at[i].name, name) == 0) return names->all.at[i].value;
+    return 0;
+}
+
+/* Declares the names that the function uses, and writes it. */
+static void end_function(struct speller *speller, const struct size_names *names) {
+    struct extents *extents = speller->extents;
+    struct strbuf declared;
+    strbuf_init(&declared, extents->arena);
+    if (!speller->access) {
+        strbuf_puts(&speller->out, strbuf_text(&speller->body));
+    } else {
+        for (int i = 0; i < speller->aliases.n; i++) { /* expressions first: they use extents */
+            struct alias *alias = &speller->aliases.at[i];
+            if (!alias->used) continue;
+            const int64_t value = value_of_alias(names, alias->name);
+            const char *is = open_text(extents->open, extents->arena, value, &speller->names, false);
+            if (!alias->renamed) strbuf_printf(&declared, ", %s = %s", alias->name, is);
+            alias->used = false;
+        }
+        const char *behind = strbuf_text(&declared);
+        const char *before = "";
+        for (int i = 0; i < extents->all.n; i++) {
+            if (!extents->all.at[i].used) continue;
+            before = arena_printf(extents->arena, "%s%s%s = size->%s", before, *before ? ", " : "",
+                                  extents->all.at[i].name, extents->all.at[i].name);
+        }
+        if (*before) {
+            strbuf_printf(&speller->out, "    const struct %s_extents *const size = (const struct %s_extents *)%s;\n",
+                          extents->prefix, extents->prefix, speller->access);
+            strbuf_printf(&speller->out, "    const int64_t %s%s;\n", before, behind);
+        } else {
+            strbuf_printf(&speller->out, "    (void)%s;\n", speller->access);
+        }
+        strbuf_puts(&speller->out, strbuf_text(&speller->body));
+    }
+    for (int i = 0; i < extents->all.n; i++) extents->all.at[i].used = false;
+    strbuf_init(&speller->body, extents->arena);
+    speller->access = NULL;
+}
+
+/* True if an expression in place of the number at `text` needs no parentheses. */
+static bool stands_alone(const struct strbuf *before, const char *behind) {
+    size_t n = before->length;
+    while (n && before->text[n - 1] == ' ') n--;
+    while (*behind == ' ') behind++;
+    const char last = n ? before->text[n - 1] : 0;
+    return strchr("(,{=<;[", last) && strchr("),};]\n", *behind);
+}
+
+/* Writes the number that begins at `text`; returns what follows it. */
+static const char *spell_number(struct speller *speller, const char *text) {
+    char *end;
+    const int64_t value = strtoll(text, &end, 10);
+    const bool whole = !isalnum((unsigned char)*end) && *end != '.' && *end != '_';
+    if (whole && open_is(speller->extents->open, value)) {
+        const bool alone = stands_alone(&speller->body, end);
+        strbuf_puts(&speller->body,
+                    open_text(speller->extents->open, speller->extents->arena, value, &speller->names, !alone));
+        return end;
+    }
+    while (isalnum((unsigned char)*end) || *end == '.' || *end == '_') end++;
+    strbuf_add(&speller->body, text, (size_t)(end - text));
+    return end;
+}
+
+static const char *spell_word(struct speller *speller, const char *text) {
+    size_t length = 0;
+    while (isalnum((unsigned char)text[length]) || text[length] == '_') length++;
+    struct alias *alias = alias_of(speller, text, length);
+    if (length == 7 && memcmp(text, "INT64_C", length) == 0 && text[length] == '(' &&
+        open_is(speller->extents->open, strtoll(text + length + 1, NULL, 10)))
+        return text + length; /* expressions are of that type */
+    if (!alias) {
+        strbuf_add(&speller->body, text, length);
+    } else {
+        alias->used = true;
+        strbuf_puts(&speller->body, alias->is);
+        if (alias->renamed)
+            for (int i = 0; i < speller->extents->all.n; i++)
+                if (strcmp(speller->extents->all.at[i].name, alias->is) == 0) speller->extents->all.at[i].used = true;
+    }
+    return text + length;
+}
+
+static const char *copy_string(struct speller *speller, const char *text) {
+    size_t length = 1;
+    while (text[length] && text[length] != *text) length += 1 + (text[length] == '\\' && text[length + 1]);
+    strbuf_add(&speller->body, text, length + !!text[length]);
+    return text + length + !!text[length];
+}
+
+const char *extents_spell(struct extents *extents, const struct size_names *names, const char *text) {
+    struct speller speller = {.extents = extents, .names = {name_of_term, extents}};
+    strbuf_init(&speller.out, extents->arena);
+    strbuf_init(&speller.body, extents->arena);
+    find_aliases(&speller, names);
+    for (int i = 0; i < extents->all.n; i++) extents->all.at[i].used = false;
+    for (char comment = 0; *text;) { /* comment: the second byte of what began it */
+        const bool starts = !speller.body.length || speller.body.text[speller.body.length - 1] == '\n';
+        if (!comment && text[0] == '/' && (text[1] == '/' || text[1] == '*')) comment = text[1];
+        if (comment == '/' ? *text == '\n' : text[0] == '*' && text[1] == '/') comment = 0;
+        const char *mark = text + strspn(text, " ");
+        if (starts && *mark == FUNCTION_MARK) {
+            const size_t length = strcspn(mark, "\n");
+            end_function(&speller, names);
+            speller.access = arena_copy(extents->arena, mark + 1, length - 1);
+            text = mark + length + 1;
+        } else if (starts && speller.access && text[0] == '}' && text[1] == '\n') {
+            strbuf_puts(&speller.body, "}\n");
+            end_function(&speller, names);
+            text += 2;
+        } else if (*text == FIXED_MARK) {
+            for (text++; isdigit((unsigned char)*text); text++) strbuf_putc(&speller.body, *text);
+        } else if (isdigit((unsigned char)*text)) {
+            text = spell_number(&speller, text);
+        } else if (isalpha((unsigned char)*text) || *text == '_') {
+            text = spell_word(&speller, text);
+        } else if (!comment && (*text == '"' || *text == '\'')) {
+            text = copy_string(&speller, text);
+        } else {
+            strbuf_putc(&speller.body, *text++);
+        }
+    }
+    end_function(&speller, names);
+    return strbuf_text(&speller.out);
+}
+
+/* Tables ----------------------------------------------------------------------------------------------------------- */
+
+void extents_bind(struct extents *extents, struct tmpl_env *env) {
+    tmpl_set(env, "open", extents ? "yes" : "");
+    tmpl_list(env, "open_sizes");
+    tmpl_list(env, "extents");
+    if (!extents) return;
+    for (int i = 0; i < extents->open->all.n; i++) {
+        const struct open_size *size = &extents->open->all.at[i];
+        struct tmpl_env *entry = tmpl_entry(env, "open_sizes");
+        tmpl_set(entry, "size", extents->words.at[i]);
+        tmpl_set(entry, "said", str_is_plain(size->name) ? size->name : "");
+        tmpl_set(entry, "range", open_range_text(extents->arena, &size->range));
+        tmpl_setf(entry, "least", "%lld", (long long)size->range.least);
+        tmpl_setf(entry, "most", "%lld", (long long)size->range.most);
+        tmpl_setf(entry, "step", "%lld", (long long)size->range.step);
+        tmpl_setf(entry, "index", "%d", i);
+    }
+    tmpl_setf(env, "nsizes", "%d", extents->open->all.n);
+    tmpl_setf(env, "nextents", "%d", extents->all.n);
+    for (int i = 0; i < extents->all.n; i++) {
+        const struct extent *extent = &extents->all.at[i];
+        struct tmpl_env *entry = tmpl_entry(env, "extents");
+        tmpl_set(entry, "extent", extent->name);
+        tmpl_set(entry, "is", i < extents->open->all.n ? arena_printf(extents->arena, "sizes[%d]", i) : extent->is);
+    }
+}

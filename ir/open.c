@@ -1,0 +1,393 @@
+#include "ir/open.h"
+
+#include "ir/base/str.h"
+#include "runtime/base/number/checked.h"
+
+enum { DEPTH = 12 /* of products */, LEAST_ATOM = 100 /* smaller numbers are not taken for atoms in products */ };
+
+struct open_sizes *open_new(struct arena *arena, int specimen) {
+    struct open_sizes *open = ARENA_NEW(arena, struct open_sizes);
+    *open = (struct open_sizes){.arena = arena, .specimen = specimen};
+    map_init(&open->known, arena);
+    return open;
+}
+
+const char *open_range_text(struct arena *arena, const struct open_range *range) {
+    if (!open_is_range(range)) return arena_printf(arena, "%lld", (long long)range->most);
+    const char *step = range->step == 1 ? "" : arena_printf(arena, ":%lld", (long long)range->step);
+    const char *typical =
+        range->typical == range->most ? "" : arena_printf(arena, "@%lld", (long long)range->typical);
+    return arena_printf(arena, "%lld..%lld%s%s", (long long)range->least, (long long)range->most, step, typical);
+}
+
+static bool is_prime(int64_t n) {
+    for (int64_t d = 2; d * d <= n; d++)
+        if (n % d == 0) return false;
+    return n > 1;
+}
+
+/* About how large the sizes of each specimen are: the later ones are for models whose tensors have many open
+ * dimensions. */
+static const int64_t magnitudes[OPEN_SPECIMENS] = {100000, 131000, 117000, 149000, 9000, 11000, 1500, 1900};
+
+/* The size as a number of steps if they divide it, else 1. */
+static int64_t unit_of(const struct open_range *size) {
+    return size->least % size->step ? 1 : size->step;
+}
+
+/* A prime that no other size of the specimen is near to: of the size, or of its steps. */
+static int64_t specimen_of(const struct open_sizes *open, const struct open_range *size) {
+    const int64_t unit = unit_of(size), near = magnitudes[open->specimen] * (10 + 3 * open->all.n) / 10;
+    int64_t value = near / unit > 1009 ? near / unit : 1009;
+    if (unit == 1) value += (size->least - value) % size->step;
+    while (!is_prime(value)) value += unit == 1 ? size->step : 1;
+    return value * unit;
+}
+
+static int term_add(struct open_sizes *open, struct open_term term) {
+    if (!map_put(&open->known, (const char *)&term.value, sizeof term.value, open->terms.n))
+        return map_get(&open->known, (const char *)&term.value, sizeof term.value);
+    VEC_PUSH(open->arena, &open->terms, term);
+    return open->terms.n - 1;
+}
+
+/* The term of a fixed number: it is not found by its value. */
+static int number_term(struct open_sizes *open, int64_t number) {
+    VEC_PUSH(open->arena, &open->terms, ((struct open_term){OPEN_NUMBER, -1, -1, number, number}));
+    return open->terms.n - 1;
+}
+
+int64_t open_add(struct open_sizes *open, const char *name, const struct open_range *range) {
+    struct open_size size = {name, *range, 0};
+    size.value = specimen_of(open, range);
+    VEC_PUSH(open->arena, &open->all, size);
+    const int s = open->all.n - 1, term = term_add(open, (struct open_term){OPEN_SIZE, s, -1, 0, size.value});
+    VEC_PUSH(open->arena, &open->atoms, term);
+    if (unit_of(range) == 1) return size.value;
+    const int unit = term_add(open, (struct open_term){OPEN_UNIT, s, -1, 0, size.value / range->step});
+    VEC_PUSH(open->arena, &open->atoms, unit);
+    return size.value;
+}
+
+/* Recognising numbers ---------------------------------------------------------------------------------------------- */
+
+static int find(struct open_sizes *open, int64_t value, int depth);
+
+static int product_of(struct open_sizes *open, int64_t value, int atom, int depth) {
+    const int64_t rest = value / open->terms.at[atom].value;
+    int other = find(open, rest, depth - 1);
+    if (other < 0) other = number_term(open, rest);
+    return term_add(open, (struct open_term){OPEN_PRODUCT, other, atom, 0, value});
+}
+
+/* The index of the number's term, -1 for a fixed number. Atoms that were noted last are tried first: they are made of
+ * the others. */
+static int find(struct open_sizes *open, int64_t value, int depth) {
+    const int known = map_get(&open->known, (const char *)&value, sizeof value);
+    if (known >= 0 || !depth || (value > -LEAST_ATOM && value < LEAST_ATOM)) return known;
+    for (int i = open->atoms.n - 1; i >= 0; i--) {
+        const int64_t atom = open->terms.at[open->atoms.at[i]].value;
+        if (atom >= LEAST_ATOM && value % atom == 0) return product_of(open, value, open->atoms.at[i], depth);
+    }
+    return -1;
+}
+
+static int term_of(struct open_sizes *open, int64_t value) {
+    return open ? find(open, value, DEPTH) : -1;
+}
+
+bool open_is(struct open_sizes *open, int64_t value) {
+    return term_of(open, value) >= 0;
+}
+
+static int term_or_number(struct open_sizes *open, int64_t value) {
+    const int term = term_of(open, value);
+    return term >= 0 ? term : number_term(open, value);
+}
+
+/* Makes `value` known as an atom. Something fixed that has its value by chance differs in another specimen. */
+static int64_t note(struct open_sizes *open, enum open_kind kind, int64_t a, int64_t b, int64_t value) {
+    if (term_of(open, value) >= 0) return value;
+    const int left = term_or_number(open, a), right = term_or_number(open, b);
+    const int term = term_add(open, (struct open_term){kind, left, right, 0, value});
+    VEC_PUSH(open->arena, &open->atoms, term);
+    return value;
+}
+
+static bool either_is(struct open_sizes *open, int64_t a, int64_t b) {
+    return open_is(open, a) || open_is(open, b);
+}
+
+int64_t open_sum(struct open_sizes *open, int64_t a, int64_t b) {
+    return b && a && either_is(open, a, b) ? note(open, OPEN_SUM, a, b, a + b) : a + b;
+}
+
+static int64_t floor_of(int64_t a, int64_t b) {
+    return a / b - (a % b < 0);
+}
+
+int64_t open_quotient(struct open_sizes *open, int64_t a, int64_t b) {
+    return b != 1 && either_is(open, a, b) ? note(open, OPEN_QUOTIENT, a, b, floor_of(a, b)) : floor_of(a, b);
+}
+
+int64_t open_rest(struct open_sizes *open, int64_t a, int64_t b) {
+    const int64_t rest = a - floor_of(a, b) * b;
+    return either_is(open, a, b) ? note(open, OPEN_REST, a, b, rest) : rest;
+}
+
+int64_t open_lesser(struct open_sizes *open, int64_t a, int64_t b) {
+    const enum open_order order = open_order(open, a, b);
+    if (order != OPEN_EITHER) return order <= OPEN_EQUAL ? a : b;
+    return note(open, OPEN_LESSER, a, b, a < b ? a : b);
+}
+
+int64_t open_greater(struct open_sizes *open, int64_t a, int64_t b) {
+    const enum open_order order = open_order(open, a, b);
+    if (order != OPEN_EITHER) return order <= OPEN_EQUAL ? b : a;
+    return note(open, OPEN_GREATER, a, b, a < b ? b : a);
+}
+
+/* True if value is the sum of `from` and a small number. */
+static bool is_near(int64_t value, int64_t from) {
+    return value > from - OPEN_NEAR && value < from + OPEN_NEAR;
+}
+
+void open_note(struct open_sizes *open, int64_t value, int n, const int64_t *from) {
+    int64_t sum = 0;
+    if (!open || value < LEAST_ATOM || open_is(open, value)) return;
+    for (int i = 0; i < n; i++) sum += from[i];
+    for (int i = 0; i < n; i++)
+        if (open_is(open, from[i]) && is_near(value, from[i])) {
+            open_sum(open, from[i], value - from[i]);
+            return;
+        }
+    if (sum != value) return;
+    sum = 0;
+    for (int i = 0; i < n; i++) sum = open_sum(open, sum, from[i]);
+}
+
+/* Values for other sizes ------------------------------------------------------------------------------------------- */
+
+static int64_t evaluate(const struct open_sizes *open, int term, const int64_t *sizes) {
+    const struct open_term *t = &open->terms.at[term];
+    if (t->kind == OPEN_NUMBER) return t->number;
+    if (t->kind == OPEN_SIZE) return sizes[t->a];
+    if (t->kind == OPEN_UNIT) return sizes[t->a] / open->all.at[t->a].range.step;
+    const int64_t a = evaluate(open, t->a, sizes), b = evaluate(open, t->b, sizes);
+    switch (t->kind) {
+    case OPEN_SUM: return a + b;
+    case OPEN_PRODUCT: return a * b;
+    case OPEN_QUOTIENT: return b ? floor_of(a, b) : 0;
+    case OPEN_REST: return b ? a - floor_of(a, b) * b : a;
+    case OPEN_LESSER: return a < b ? a : b;
+    default: return a < b ? b : a;
+    }
+}
+
+int64_t open_at(struct open_sizes *open, int64_t value, const int64_t *sizes) {
+    const int term = term_of(open, value);
+    return term < 0 ? value : evaluate(open, term, sizes);
+}
+
+int64_t open_typical(struct open_sizes *open, int64_t value) {
+    int64_t sizes[OPEN_SIZES];
+    for (int i = 0; open && i < open->all.n; i++) sizes[i] = open->all.at[i].range.typical;
+    return open_at(open, value, sizes);
+}
+
+struct range {
+    int64_t least, most;
+};
+
+static int64_t saturated(int64_t a, int64_t b, bool product) {
+    int64_t result;
+    if (product ? rt_mul(a, b, &result) : rt_add(a, b, &result)) return result;
+    return product && (a < 0) != (b < 0) ? INT64_MIN : INT64_MAX;
+}
+
+static struct range product_range(struct range a, struct range b) {
+    const int64_t all[] = {saturated(a.least, b.least, true), saturated(a.least, b.most, true),
+                           saturated(a.most, b.least, true), saturated(a.most, b.most, true)};
+    struct range range = {all[0], all[0]};
+    for (int i = 1; i < 4; i++) {
+        if (all[i] < range.least) range.least = all[i];
+        if (all[i] > range.most) range.most = all[i];
+    }
+    return range;
+}
+
+static struct range range_of(const struct open_sizes *open, int term) {
+    const struct open_term *t = &open->terms.at[term];
+    if (t->kind == OPEN_NUMBER) return (struct range){t->number, t->number};
+    if (t->kind == OPEN_SIZE || t->kind == OPEN_UNIT) {
+        const struct open_range *size = &open->all.at[t->a].range;
+        const int64_t unit = t->kind == OPEN_UNIT ? size->step : 1;
+        return (struct range){size->least / unit, size->most / unit};
+    }
+    const struct range a = range_of(open, t->a), b = range_of(open, t->b);
+    switch (t->kind) {
+    case OPEN_SUM: return (struct range){saturated(a.least, b.least, false), saturated(a.most, b.most, false)};
+    case OPEN_PRODUCT: return product_range(a, b);
+    case OPEN_QUOTIENT:
+        if (b.least < 1) return (struct range){a.least < 0 ? a.least : 0, a.most > 0 ? a.most : 0};
+        return (struct range){floor_of(a.least, a.least < 0 ? b.least : b.most),
+                              floor_of(a.most, a.most < 0 ? b.most : b.least)};
+    case OPEN_REST: return (struct range){0, b.most > 0 ? b.most - 1 : 0};
+    case OPEN_LESSER:
+        return (struct range){a.least < b.least ? a.least : b.least, a.most < b.most ? a.most : b.most};
+    default: return (struct range){a.least > b.least ? a.least : b.least, a.most > b.most ? a.most : b.most};
+    }
+}
+
+static struct range range_of_value(struct open_sizes *open, int64_t value) {
+    const int term = term_of(open, value);
+    return term < 0 ? (struct range){value, value} : range_of(open, term);
+}
+
+int64_t open_least(struct open_sizes *open, int64_t value) {
+    return range_of_value(open, value).least;
+}
+
+int64_t open_most(struct open_sizes *open, int64_t value) {
+    return range_of_value(open, value).most;
+}
+
+/* The range of a - b: parts that both have cancel out. */
+static struct range difference(struct open_sizes *open, int64_t a, int64_t b) {
+    const int left = term_of(open, a), right = term_of(open, b);
+    if (left >= 0 && right >= 0) {
+        const struct open_term x = open->terms.at[left], y = open->terms.at[right];
+        for (int i = 0; x.kind == OPEN_SUM && i < 2; i++)
+            if (open->terms.at[i ? x.b : x.a].value == b) return range_of(open, i ? x.a : x.b);
+        for (int i = 0; y.kind == OPEN_SUM && i < 2; i++)
+            if (open->terms.at[i ? y.b : y.a].value == a) {
+                const struct range other = range_of(open, i ? y.a : y.b);
+                return (struct range){-other.most, -other.least};
+            }
+    }
+    const struct range x = range_of_value(open, a), y = range_of_value(open, b);
+    return (struct range){saturated(x.least, -y.most, false), saturated(x.most, -y.least, false)};
+}
+
+enum open_order open_order(struct open_sizes *open, int64_t a, int64_t b) {
+    if (a == b) return OPEN_EQUAL;
+    if (!either_is(open, a, b)) return a < b ? OPEN_LESS : OPEN_MORE;
+    const struct range range = difference(open, a, b);
+    if (range.most < 0) return OPEN_LESS;
+    if (range.least > 0) return OPEN_MORE;
+    if (range.most == 0) return OPEN_LESS_OR_EQUAL;
+    return range.least == 0 ? OPEN_GREATER_OR_EQUAL : OPEN_EITHER;
+}
+
+/* As text ---------------------------------------------------------------------------------------------------------- */
+
+struct printer {
+    const struct open_sizes *open;
+    struct arena *arena;
+    const struct open_names *names;
+};
+
+static const char *print(const struct printer *printer, int term, bool loose);
+static const char *print_meaning(const struct printer *printer, int term, bool loose);
+
+static int size_term(const struct open_sizes *open, int size) {
+    return map_get(&open->known, (const char *)&open->all.at[size].value, sizeof open->all.at[size].value);
+}
+
+/* A product: the number first, and a number of units as a size where the steps divide it. */
+static const char *print_product(const struct printer *printer, int term, bool loose) {
+    const struct open_sizes *open = printer->open;
+    const char *letters = "";
+    int factors[DEPTH + 1], n = 0;
+    int64_t number = 1;
+    for (; open->terms.at[term].kind == OPEN_PRODUCT; term = open->terms.at[term].a)
+        factors[n++] = open->terms.at[term].b;
+    factors[n++] = term;
+    for (int i = 0; i < n; i++)
+        if (open->terms.at[factors[i]].kind == OPEN_NUMBER) number *= open->terms.at[factors[i]].number;
+    for (int i = 0; i < n; i++) {
+        const struct open_term *factor = &open->terms.at[factors[i]];
+        const int64_t step = factor->kind == OPEN_UNIT ? open->all.at[factor->a].range.step : 0;
+        if (factor->kind == OPEN_NUMBER) continue;
+        if (step && number % step == 0) number /= step, factors[i] = size_term(open, factor->a);
+        letters = arena_printf(printer->arena, "%s%s%s", print(printer, factors[i], true), *letters ? " * " : "", letters);
+    }
+    if (number == 1) return loose && n > 2 ? arena_printf(printer->arena, "(%s)", letters) : letters;
+    return arena_printf(printer->arena, loose ? "(%lld * %s)" : "%lld * %s", (long long)number, letters);
+}
+
+static const char *print_sum(const struct printer *printer, const struct open_term *t, bool loose) {
+    const struct open_term *b = &printer->open->terms.at[t->b];
+    const bool less = b->kind == OPEN_NUMBER && b->number < 0;
+    const char *right =
+        less ? arena_printf(printer->arena, "%lld", -(long long)b->number) : print(printer, t->b, false);
+    return arena_printf(printer->arena, loose ? "(%s %s %s)" : "%s %s %s", print(printer, t->a, false), less ? "-" : "+",
+                        right);
+}
+
+/* Atoms have names in generated code; an expression is what a name stands for. */
+static const char *print_atom(const struct printer *printer, const struct open_term *t, bool loose) {
+    static const char *const forms[] = {
+        [OPEN_QUOTIENT] = "%s / %s", [OPEN_REST] = "%s %% %s", [OPEN_LESSER] = "lesser(%s, %s)", [OPEN_GREATER] = "greater(%s, %s)"};
+    const bool call = t->kind == OPEN_LESSER || t->kind == OPEN_GREATER;
+    const char *a = print(printer, t->a, !call), *b = print(printer, t->b, !call);
+    struct strbuf out;
+    strbuf_init(&out, printer->arena);
+    strbuf_puts(&out, loose && !call ? "(" : "");
+    for (const char *c = forms[t->kind]; *c; c++) {
+        if (*c == '%' && c[1] == 's') {
+            strbuf_puts(&out, a);
+            a = b, c++;
+        } else if (*c == '%') {
+            strbuf_putc(&out, *++c);
+        } else {
+            strbuf_putc(&out, *c);
+        }
+    }
+    strbuf_puts(&out, loose && !call ? ")" : "");
+    return strbuf_text(&out);
+}
+
+static const char *print(const struct printer *printer, int term, bool loose) {
+    const struct open_names *names = printer->names;
+    const char *name = names ? names->name(names->context, term) : NULL;
+    return name ? name : print_meaning(printer, term, loose);
+}
+
+static const char *print_meaning(const struct printer *printer, int term, bool loose) {
+    const struct open_sizes *open = printer->open;
+    const struct open_term *t = &open->terms.at[term];
+    switch (t->kind) {
+    case OPEN_NUMBER: return arena_printf(printer->arena, "%lld", (long long)t->number);
+    case OPEN_SIZE: return arena_printf(printer->arena, "\"%s\"", open->all.at[t->a].name);
+    case OPEN_UNIT:
+        return arena_printf(printer->arena, loose ? "(%s / %lld)" : "%s / %lld",
+                            print(printer, size_term(open, t->a), true), (long long)open->all.at[t->a].range.step);
+    case OPEN_SUM: return print_sum(printer, t, loose);
+    case OPEN_PRODUCT: return print_product(printer, term, loose);
+    default: return print_atom(printer, t, loose);
+    }
+}
+
+const char *open_text(struct open_sizes *open, struct arena *arena, int64_t value, const struct open_names *names,
+                      bool loose) {
+    const int term = term_of(open, value);
+    const struct printer printer = {open, arena, names};
+    return term < 0 ? arena_printf(arena, "%lld", (long long)value) : print(&printer, term, loose);
+}
+
+const char *open_meaning(struct open_sizes *open, struct arena *arena, int64_t value, const struct open_names *names) {
+    const int term = term_of(open, value);
+    const struct printer printer = {open, arena, names};
+    return term < 0 ? arena_printf(arena, "%lld", (long long)value) : print_meaning(&printer, term, false);
+}
+
+bool open_is_atom(const struct open_sizes *open, int term) {
+    const enum open_kind kind = open->terms.at[term].kind;
+    return kind != OPEN_NUMBER && kind != OPEN_UNIT && kind != OPEN_PRODUCT;
+}
+
+bool open_names_alone(struct open_sizes *open, int64_t value) {
+    const int term = term_of(open, value);
+    return term >= 0 && open_is_atom(open, term);
+}

@@ -1,0 +1,128 @@
+/* Open sizes: dimensions whose extent is chosen at run time, in bounds (--dim seq=1..512).
+ *
+ * Note [Specimens]
+ * A graph has numbers only. One with open sizes is a specimen of a family: every open size is a large prime that has
+ * nothing to do with the other numbers of the model, so a number that is made from sizes tells by its value how:
+ * 12 * 40009 * 50021 is 12 * batch * seq. What a product cannot tell - sums, quotients, the lesser of two - is noted
+ * where it is computed. So extents, attributes, strides and counts stay plain int64_t in every pass, and each is an
+ * expression over sizes all the same (open_at, open_most, open_text).
+ *
+ * A program is generated from two specimens of different primes. Their sources must be equal, byte for byte, once every
+ * number is written as its expression: a number that is no expression of sizes, or one that a pass took for a fixed
+ * number, differs, and the program is refused. Two polynomials of low degree that agree at two points of random primes
+ * are the same but for a chance of one in many thousands (Schwartz and Zippel); what they miss would have to be wrong
+ * in the same way at both.
+ *
+ * What decides by an extent must ask for the extent at the bound (open_most), at the typical size (open_typical), or
+ * whether the answer is the same for all sizes (open_order): the specimen's own number is larger than any of them. */
+#ifndef IR_OPEN_H
+#define IR_OPEN_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "ir/base/map.h"
+#include "ir/base/vec.h"
+#include "runtime/base/contract.h"
+
+enum { OPEN_SIZES = RT_MAX_SIZES, OPEN_SPECIMENS = 8 /* that a compile tries */ };
+
+/* least, least + step .. most; plans are decided at `typical`. A fixed size: all of them the same, and step 1. */
+struct open_range {
+    int64_t least, most, step, typical;
+};
+
+struct open_size {
+    const char *name;
+    struct open_range range;
+    int64_t value; /* in this specimen */
+};
+
+enum open_kind {
+    OPEN_NUMBER,   /* `number` */
+    OPEN_SIZE,     /* size a */
+    OPEN_UNIT,     /* size a / its step, where that divides it */
+    OPEN_SUM,      /* a + b */
+    OPEN_PRODUCT,  /* a * b */
+    OPEN_QUOTIENT, /* a / b, rounded down */
+    OPEN_REST,     /* a - a / b * b */
+    OPEN_LESSER,
+    OPEN_GREATER
+};
+
+/* An expression; a and b are indices of others. */
+struct open_term {
+    enum open_kind kind;
+    int a, b;
+    int64_t number, value; /* value: in this specimen */
+};
+
+struct open_sizes {
+    struct arena *arena;
+    int specimen;
+    VEC(struct open_size) all;
+    VEC(struct open_term) terms;
+    VEC(int) atoms;   /* terms that no product makes, in the order in which they were noted */
+    struct map known; /* value -> 1 + index of its term; 0: a fixed number */
+};
+
+/* No size yet. Every `specimen`, from 0 on, has other primes. */
+struct open_sizes *open_new(struct arena *arena, int specimen);
+/* Adds a size and returns its value in the specimen. */
+int64_t open_add(struct open_sizes *open, const char *name, const struct open_range *range);
+
+static inline struct open_range open_fixed(int64_t size) {
+    return (struct open_range){size, size, 1, size};
+}
+/* As it is written for --dim: 8, 1..512, 32..640:32@224. */
+const char *open_range_text(struct arena *arena, const struct open_range *range);
+static inline bool open_is_range(const struct open_range *range) {
+    return range->least != range->most;
+}
+
+/* In all that follows `open` may be NULL: nothing is open, and every number is fixed. */
+
+/* True if the number depends on open sizes. */
+bool open_is(struct open_sizes *open, int64_t value);
+/* The number for sizes[], by their order. */
+int64_t open_at(struct open_sizes *open, int64_t value, const int64_t *sizes);
+/* Its bounds over all sizes, each as if independent of what else the expression reads, and its value at the typical
+ * sizes. */
+int64_t open_least(struct open_sizes *open, int64_t value);
+int64_t open_most(struct open_sizes *open, int64_t value);
+int64_t open_typical(struct open_sizes *open, int64_t value);
+
+/* a + b, a / b rounded down (b > 0), a modulo b, the lesser and the greater of both. The results are known from then
+ * on, where they depend on sizes. */
+int64_t open_sum(struct open_sizes *open, int64_t a, int64_t b);
+int64_t open_quotient(struct open_sizes *open, int64_t a, int64_t b);
+int64_t open_rest(struct open_sizes *open, int64_t a, int64_t b);
+int64_t open_lesser(struct open_sizes *open, int64_t a, int64_t b);
+int64_t open_greater(struct open_sizes *open, int64_t a, int64_t b);
+
+/* How a compares to b: for all sizes the same, or not. */
+enum open_order { OPEN_LESS, OPEN_LESS_OR_EQUAL, OPEN_EQUAL, OPEN_GREATER_OR_EQUAL, OPEN_MORE, OPEN_EITHER };
+enum open_order open_order(struct open_sizes *open, int64_t a, int64_t b);
+
+/* Finds out what a number is that was computed from n others by an operator: their sum, or that of one and a fixed
+ * number that is less than OPEN_NEAR. */
+enum { OPEN_NEAR = 1 << 13 };
+void open_note(struct open_sizes *open, int64_t value, int n, const int64_t *from);
+
+/* True for a term that generated code has a name for: a size, or what no product makes. */
+bool open_is_atom(const struct open_sizes *open, int term);
+/* True if the number is such a term. */
+bool open_names_alone(struct open_sizes *open, int64_t value);
+
+/* The number as an expression in C: digits where it is fixed. name(context, atom) spells an atom; NULL: as it is
+ * written in text IR, with the names of sizes quoted. `loose`: in parentheses unless it is a number or a name. */
+struct open_names {
+    const char *(*name)(const void *context, int atom);
+    const void *context;
+};
+const char *open_text(struct open_sizes *open, struct arena *arena, int64_t value, const struct open_names *names,
+                      bool loose);
+/* The same, and of an atom what it stands for. */
+const char *open_meaning(struct open_sizes *open, struct arena *arena, int64_t value, const struct open_names *names);
+
+#endif

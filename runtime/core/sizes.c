@@ -1,0 +1,62 @@
+/* Sizes that are chosen at run time (struct rt_size). */
+#include "core/private.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct rt_port rt_port_at(const struct rt_port *port, const int64_t *extents) {
+    struct rt_port at = *port;
+    for (int d = 0; d < port->ndim; d++) {
+        const int extent = rt_open_extent(port->dims[d]);
+        if (extent >= 0) at.dims[d] = extents[extent];
+    }
+    return at;
+}
+
+void rt_most_sizes(const struct rt_program *program, int64_t *sizes) {
+    for (int s = 0; s < program->nsizes; s++) sizes[s] = program->sizes[s].most;
+}
+
+bool rt_size_fits(const struct rt_size *size, int64_t value) {
+    return value >= size->least && value <= size->most && (value - size->least) % size->step == 0;
+}
+
+void rt_size_range(const struct rt_size *size, char *text, size_t room) {
+    if (size->step == 1)
+        snprintf(text, room, "%" PRId64 " to %" PRId64, size->least, size->most);
+    else
+        snprintf(text, room, "%" PRId64 " to %" PRId64 " in steps of %" PRId64, size->least, size->most, size->step);
+}
+
+/* At open: the extents of the largest sizes. */
+int rt_open_sizes(struct rt *rt) {
+    const struct rt_program *program = rt->program;
+    int64_t sizes[RT_MAX_SIZES];
+    if (!program->nsizes) return RT_OK;
+    struct rt_private *private = rt->internal;
+    rt->extents = private->extents = calloc((size_t)program->nextents * 2, sizeof *private->extents);
+    if (!private->extents) return rt_fail_memory(rt);
+    private->most_extents = private->extents + program->nextents;
+    rt_most_sizes(program, sizes);
+    program->find_extents(sizes, private->extents);
+    program->find_extents(sizes, private->most_extents);
+    return RT_OK;
+}
+
+int rt_set_sizes(struct rt *rt, const int64_t *sizes) {
+    if (!rt) return RT_ERROR_USAGE;
+    const struct rt_program *program = rt->program;
+    if (!sizes && program->nsizes) return rt_refuse_null(rt, "sizes");
+    for (int s = 0; s < program->nsizes; s++) {
+        const struct rt_size *size = &program->sizes[s];
+        char range[80];
+        if (rt_size_fits(size, sizes[s])) continue;
+        rt_size_range(size, range, sizeof range);
+        return rt_fail(rt, RT_ERROR_INPUT, "size %s is %" PRId64 ", but the program was compiled for %s", size->name,
+                       sizes[s], range);
+    }
+    if (program->nsizes) program->find_extents(sizes, rt->internal->extents);
+    return RT_OK;
+}
