@@ -435,8 +435,8 @@ static const char *field_text(const struct function *function, const struct role
                            ? arena_printf(function->arena, ", %lld, %d", (long long)place->stride, place->set)
                            : "";
     if (role->likeness == SAME_ARENA) return extents_fixed(function->arena, place->offset);
-    return arena_printf(function->arena, "{%s, %s%s}", plan_arena_enumerators[place->arena], extents_fixed(function->arena, place->offset),
-                        slot);
+    return arena_printf(function->arena, "{%s, %s%s}", plan_arena_enumerators[place->arena],
+                        extents_fixed(function->arena, place->offset), slot);
 }
 
 static const char *row_text(const struct function *function, int call) {
@@ -526,8 +526,8 @@ static void put_loop(struct function *step, const struct stretch *stretch, const
 
 static const char *address_text(const struct function *step, const struct plan_place *place) {
     if (place->arena == PLAN_FLAT) return arena_printf(step->arena, "rt->slice[%lld]", (long long)place->offset);
-    return arena_printf(step->arena, "%s + %s%s", plan_arena_names[place->arena], extents_fixed(step->arena, place->offset),
-                        slot_text(step->arena, place));
+    return arena_printf(step->arena, "%s + %s%s", plan_arena_names[place->arena],
+                        extents_fixed(step->arena, place->offset), slot_text(step->arena, place));
 }
 
 /* The address of a value; a slice that lies in an arena begins at its place in the whole. */

@@ -30,7 +30,9 @@ static bool fold_numbers(struct open_sizes *open, enum op_id op, int64_t a, int6
     case OP_Add: *result = open_sum(open, a, b); return true;
     case OP_Sub: *result = open_sum(open, a, -b); return true;
     case OP_Mul: return !__builtin_mul_overflow(a, b, result);
-    case OP_Div: *result = b ? open_quotient(open, a, b) : 0; return open_least(open, a) >= 0 && open_least(open, b) > 0;
+    case OP_Div:
+        *result = b ? open_quotient(open, a, b) : 0;
+        return open_least(open, a) >= 0 && open_least(open, b) > 0;
     case OP_Mod: *result = b ? open_rest(open, a, b) : 0; return open_least(open, a) >= 0 && open_least(open, b) > 0;
     case OP_Min: *result = open_lesser(open, a, b); return true;
     case OP_Max: *result = open_greater(open, a, b); return true;
@@ -50,12 +52,14 @@ static bool fold_numbers(struct open_sizes *open, enum op_id op, int64_t a, int6
 /* True for operators that move elements, or multiply them: what they compute from numbers in a specimen is right for
  * all sizes. */
 static bool keeps_numbers(const struct graph *graph, const struct node *node) {
-    static const enum op_id kept[] = {OP_Reshape, OP_Transpose, OP_Expand,         OP_Slice,     OP_Concat, OP_Gather,
-                                      OP_GatherND, OP_GatherElements, OP_ScatterElements, OP_ScatterND, OP_ReduceProd};
+    static const enum op_id kept[] = {OP_Reshape,         OP_Transpose, OP_Expand,    OP_Slice,
+                                      OP_Concat,          OP_Gather,    OP_GatherND,  OP_GatherElements,
+                                      OP_ScatterElements, OP_ScatterND, OP_ReduceProd};
     for (size_t i = 0; i < sizeof kept / sizeof *kept; i++)
         if (node->op->id == kept[i]) return true;
-    if (node->op->id == OP_Cast) return !rt_dtype_is_float(graph->tensors.at[node->outputs[0]].dtype) &&
-                                        rt_dtype_bytes(graph->tensors.at[node->outputs[0]].dtype) >= 4;
+    if (node->op->id == OP_Cast)
+        return !rt_dtype_is_float(graph->tensors.at[node->outputs[0]].dtype) &&
+               rt_dtype_bytes(graph->tensors.at[node->outputs[0]].dtype) >= 4;
     return node->op->id == OP_Where && !build_is_open(graph, node->inputs[0]);
 }
 

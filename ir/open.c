@@ -15,8 +15,7 @@ struct open_sizes *open_new(struct arena *arena, int specimen) {
 const char *open_range_text(struct arena *arena, const struct open_range *range) {
     if (!open_is_range(range)) return arena_printf(arena, "%lld", (long long)range->most);
     const char *step = range->step == 1 ? "" : arena_printf(arena, ":%lld", (long long)range->step);
-    const char *typical =
-        range->typical == range->most ? "" : arena_printf(arena, "@%lld", (long long)range->typical);
+    const char *typical = range->typical == range->most ? "" : arena_printf(arena, "@%lld", (long long)range->typical);
     return arena_printf(arena, "%lld..%lld%s%s", (long long)range->least, (long long)range->most, step, typical);
 }
 
@@ -233,8 +232,7 @@ static struct range range_of(const struct open_sizes *open, int term) {
         return (struct range){floor_of(a.least, a.least < 0 ? b.least : b.most),
                               floor_of(a.most, a.most < 0 ? b.most : b.least)};
     case OPEN_REST: return (struct range){0, b.most > 0 ? b.most - 1 : 0};
-    case OPEN_LESSER:
-        return (struct range){a.least < b.least ? a.least : b.least, a.most < b.most ? a.most : b.most};
+    case OPEN_LESSER: return (struct range){a.least < b.least ? a.least : b.least, a.most < b.most ? a.most : b.most};
     default: return (struct range){a.least > b.least ? a.least : b.least, a.most > b.most ? a.most : b.most};
     }
 }
@@ -310,7 +308,8 @@ static const char *print_product(const struct printer *printer, int term, bool l
         const int64_t step = factor->kind == OPEN_UNIT ? open->all.at[factor->a].range.step : 0;
         if (factor->kind == OPEN_NUMBER) continue;
         if (step && number % step == 0) number /= step, factors[i] = size_term(open, factor->a);
-        letters = arena_printf(printer->arena, "%s%s%s", print(printer, factors[i], true), *letters ? " * " : "", letters);
+        letters =
+            arena_printf(printer->arena, "%s%s%s", print(printer, factors[i], true), *letters ? " * " : "", letters);
     }
     if (number == 1) return loose && n > 2 ? arena_printf(printer->arena, "(%s)", letters) : letters;
     return arena_printf(printer->arena, loose ? "(%lld * %s)" : "%lld * %s", (long long)number, letters);
@@ -321,14 +320,16 @@ static const char *print_sum(const struct printer *printer, const struct open_te
     const bool less = b->kind == OPEN_NUMBER && b->number < 0;
     const char *right =
         less ? arena_printf(printer->arena, "%lld", -(long long)b->number) : print(printer, t->b, false);
-    return arena_printf(printer->arena, loose ? "(%s %s %s)" : "%s %s %s", print(printer, t->a, false), less ? "-" : "+",
-                        right);
+    return arena_printf(printer->arena, loose ? "(%s %s %s)" : "%s %s %s", print(printer, t->a, false),
+                        less ? "-" : "+", right);
 }
 
 /* Atoms have names in generated code; an expression is what a name stands for. */
 static const char *print_atom(const struct printer *printer, const struct open_term *t, bool loose) {
-    static const char *const forms[] = {
-        [OPEN_QUOTIENT] = "%s / %s", [OPEN_REST] = "%s %% %s", [OPEN_LESSER] = "lesser(%s, %s)", [OPEN_GREATER] = "greater(%s, %s)"};
+    static const char *const forms[] = {[OPEN_QUOTIENT] = "%s / %s",
+                                        [OPEN_REST] = "%s %% %s",
+                                        [OPEN_LESSER] = "lesser(%s, %s)",
+                                        [OPEN_GREATER] = "greater(%s, %s)"};
     const bool call = t->kind == OPEN_LESSER || t->kind == OPEN_GREATER;
     const char *a = print(printer, t->a, !call), *b = print(printer, t->b, !call);
     struct strbuf out;

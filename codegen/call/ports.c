@@ -64,8 +64,9 @@ static void bind_port(struct tmpl_env *port, const struct graph *graph, struct e
     tmpl_setf(port, "type", "%s[%s]", rt_dtypes[tensor->dtype].name,
               list_of(graph->arena, extents, tensor, extents_said, ","));
     tmpl_setf(port, "shape", "(%s)", list_of(graph->arena, extents, tensor, extents_said, ", "));
-    tmpl_setf(port, "elements", "%lld",
-              (long long)(open_most(graph->open, tensor_elements(tensor)) * (tensor->ndim && !tensor->shared ? parts : 1)));
+    tmpl_setf(
+        port, "elements", "%lld",
+        (long long)(open_most(graph->open, tensor_elements(tensor)) * (tensor->ndim && !tensor->shared ? parts : 1)));
     tmpl_set(port, "c_type", rt_dtypes[tensor->dtype].c_type);
     tmpl_set(port, "dtype", dtype_ids[tensor->dtype]);
     tmpl_setf(port, "ndim", "%d", tensor->ndim);

@@ -7,7 +7,10 @@
 #include "codegen/text/names.h"
 #include "ir/base/str.h"
 
-enum { FIXED_MARK = 5, FUNCTION_MARK = 6 /* the first byte of a line, of which the rest is how to reach the extents */ };
+enum {
+    FIXED_MARK = 5,
+    FUNCTION_MARK = 6 /* the first byte of a line, of which the rest is how to reach the extents */
+};
 
 /* An entry of struct PREFIX_extents. */
 struct extent {
@@ -80,7 +83,8 @@ static const char *member_of_term(const void *context, int term) {
 struct extents *extents_new(const struct graph *graph, const struct sizes *sizes, const char *prefix) {
     if (!graph->open) return NULL;
     struct extents *extents = ARENA_NEW(graph->arena, struct extents);
-    *extents = (struct extents){.graph = graph, .sizes = sizes, .arena = graph->arena, .open = graph->open, .prefix = prefix};
+    *extents =
+        (struct extents){.graph = graph, .sizes = sizes, .arena = graph->arena, .open = graph->open, .prefix = prefix};
     names_begin(&extents->taken, graph->arena);
     struct names members;
     names_begin(&members, graph->arena);

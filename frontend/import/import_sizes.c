@@ -124,7 +124,8 @@ static int64_t read_factor(struct reader *reader) {
         if (!take(reader, ")")) reader->fault = NO_EXPRESSION;
     } else if (*reader->at >= '0' && *reader->at <= '9') {
         while (*reader->at >= '0' && *reader->at <= '9')
-            if (!rt_mul(value, 10, &value) || !rt_add(value, *reader->at++ - '0', &value)) reader->fault = NO_EXPRESSION;
+            if (!rt_mul(value, 10, &value) || !rt_add(value, *reader->at++ - '0', &value))
+                reader->fault = NO_EXPRESSION;
     } else {
         value = read_name(reader);
     }
@@ -234,7 +235,8 @@ static const char *shape_option(struct arena *arena, const struct import_shape *
     struct strbuf text;
     strbuf_init(&text, arena);
     strbuf_printf(&text, "--shape %s=", shape->input);
-    for (int d = 0; d < shape->ndim; d++) strbuf_printf(&text, "%s%s", d ? "," : "", open_range_text(arena, &shape->sizes[d]));
+    for (int d = 0; d < shape->ndim; d++)
+        strbuf_printf(&text, "%s%s", d ? "," : "", open_range_text(arena, &shape->sizes[d]));
     return strbuf_text(&text);
 }
 

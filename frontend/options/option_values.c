@@ -183,8 +183,9 @@ static int repeated_name(struct parser *parser, const struct value *value, const
 }
 
 #define SIZE_FORMS(what)                                                                                               \
-    what ", where SIZE is a whole number, or LO..HI[:STEP][@TYPICAL] for sizes chosen at run time: HI and TYPICAL are "  \
-         "LO and a number of steps"
+    what                                                                                                               \
+        ", where SIZE is a whole number, or LO..HI[:STEP][@TYPICAL] for sizes chosen at run time: HI and TYPICAL are " \
+        "LO and a number of steps"
 
 /* SIZE, or LEAST..MOST[:STEP][@TYPICAL]. *rest is the text behind it. */
 static bool parse_range(const char *text, struct open_range *range, const char **rest) {
@@ -237,7 +238,9 @@ static int set_shapes(struct parser *parser, const struct value *value) {
     struct option_shape item;
     if (!equals || equals == value->text || !parse_shape(equals + 1, &item))
         return bad_value(parser, value,
-                         arena_printf(parser->arena, SIZE_FORMS("INPUT=SIZE,SIZE,..") "; at most %d of them, or scalar, none or empty", RT_MAX_NDIM));
+                         arena_printf(parser->arena,
+                                      SIZE_FORMS("INPUT=SIZE,SIZE,..") "; at most %d of them, or scalar, none or empty",
+                                      RT_MAX_NDIM));
     item.name = arena_copy(parser->arena, value->text, (size_t)(equals - value->text));
     for (int i = 0; i < shapes->all.n; i++)
         if (!strcmp(shapes->all.at[i].name, item.name)) return repeated_name(parser, value, item.name);

@@ -288,8 +288,7 @@ static int make_input(struct rt_tensor *tensor, const struct rt_port *port, int6
 
 /* Reads the given inputs; *files: theirs. */
 static int read_given(struct rt_tensor *inputs, const struct rt_program *program, const char *const *names,
-                      const struct main_options *options, const char **files, int64_t *sizes,
-                      struct failure *failure) {
+                      const struct main_options *options, const char **files, int64_t *sizes, struct failure *failure) {
     for (int i = 0; i < options->inputs.n; i++) {
         const char *argument = options->inputs.at[i];
         const int port = find_port(argument, names, program->ninputs);

@@ -27,6 +27,8 @@ struct job {
     enum verifying verifying; /* of the plan; with VERIFY_NEVER, that of its ranks is not verified either */
     bool named;               /* the files of weights are those that the text IR names */
     struct graph *graph;      /* NULL until the model is imported */
+    struct graph *twin;       /* another specimen of it (ir/open.h); NULL: all sizes are fixed */
+    int specimen;             /* that the next import makes */
     struct side_files side;
     struct directory_names names; /* the directories of the result */
     VEC(const char *) files;      /* paths by stored.file */
@@ -68,6 +70,15 @@ int job_check_located(const struct job *job);
 int job_check_text_weights(const struct job *job);
 /* Maps the files and sets `data` of the weights, so that passes can read their values. */
 int job_attach_text_weights(struct job *job);
+
+/* job_sizes.c */
+
+/* True if --dim or --shape leaves a size open. */
+bool job_has_open_sizes(const struct job *job);
+/* Imports two specimens of the model by `import`, into job->graph and job->twin. */
+int job_import_open(struct job *job, int (*import)(struct job *job));
+/* Generates the program from the twin, too. E0439 unless its files are those of `program`. */
+int job_check_twin(const struct job *job, const struct program *program);
 
 /* job_training.c */
 

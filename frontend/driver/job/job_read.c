@@ -293,6 +293,7 @@ static int import_onnx(struct job *job) {
         shapes[i] = (struct import_shape){given->name, given->ndim, given->sizes};
     }
     import.shapes = shapes;
+    import.specimen = job->specimen;
     import.operators = job->side.operators;
     import.command = options->command;
     import.train = options->train;
@@ -380,10 +381,12 @@ static int read_kept(struct job *job, const char *path) {
 
 int job_import(struct job *job, const char *kept) {
     if (!job->model) return 0;
-    int status = kept ? read_kept(job, kept) : import_onnx(job);
+    const bool open = job_has_open_sizes(job);
+    int status = kept ? read_kept(job, kept) : open ? job_import_open(job, import_onnx) : import_onnx(job);
     if (status < 0 || job->diags->errors) return -1;
     job->graph->mesh.naxes = 0;
     set_mesh(job);
+    if (job->twin) job->twin->mesh = job->graph->mesh;
     return 0;
 }
 

@@ -98,7 +98,8 @@ int job_generate(struct job *job, struct output *output) {
     job->info.training = job_training(job);
     if (job->info.copies) slices_stored(&job->stored, job->graph);
     if (job_plan(job) < 0 ||
-        program_make(&program, &job->plan, &job->sources, job_target(job), &job->info, job->diags) < 0)
+        program_make(&program, &job->plan, &job->sources, job_target(job), &job->info, job->diags) < 0 ||
+        job_check_twin(job, &program) < 0)
         return -1;
     const char *plan = job_plan_text(job);
     if (!plan) return -1;

@@ -1,0 +1,109 @@
+/* Open sizes: a model is imported as two specimens, and its program generated from both (Note [Specimens] in
+ * ir/open.h). */
+#include <string.h>
+
+#include "frontend/driver/job/job.h"
+#include "ir/specimens.h"
+
+bool job_has_open_sizes(const struct job *job) {
+    const struct options *options = job->options;
+    bool open = false;
+    for (int i = 0; i < options->dims.all.n; i++) open = open || open_is_range(&options->dims.all.at[i].range);
+    for (int i = 0; i < options->shapes.all.n; i++)
+        for (int d = 0; d < options->shapes.all.at[i].ndim; d++)
+            open = open || open_is_range(&options->shapes.all.at[i].sizes[d]);
+    return open;
+}
+
+/* Training programs have fixed sizes. */
+static int refuse_training(const struct job *job) {
+    const struct options *options = job->options;
+    for (int i = 0; i < options->dims.all.n; i++) {
+        const struct option_size *dim = &options->dims.all.at[i];
+        if (!open_is_range(&dim->range)) continue;
+        diag_error(job->diags, 439, EXIT_UNSUPPORTED, "--train",
+                   "the size of %s is open, but sizes of training are fixed", diag_quote(job->diags, dim->name));
+        return diag_help(job->diags, "--dim %s=%lld trains with one size", dim->name, (long long)dim->range.typical),
+               -1;
+    }
+    diag_error(job->diags, 439, EXIT_UNSUPPORTED, "--train",
+               "--shape leaves sizes open, but sizes of training are fixed");
+    return -1;
+}
+
+/* Imports the specimen into job->graph. The diagnostics are job->diags. */
+static int import_specimen(struct job *job, int (*import)(struct job *job), int specimen) {
+    job->specimen = specimen;
+    return import(job);
+}
+
+/* Imports a pair of specimens. Warnings of the second are those of the first. */
+static int import_pair(struct job *job, int (*import)(struct job *job), int first) {
+    struct diags *diags = job->diags, others;
+    if (import_specimen(job, import, first) < 0) return -1;
+    if (!job->graph->open) return 0;
+    struct graph *graph = job->graph;
+    diags_init(&others, job->arena);
+    job->diags = &others;
+    const int status = import_specimen(job, import, first + 1);
+    job->diags = diags;
+    job->specimen = first;
+    job->twin = job->graph, job->graph = graph;
+    if (status < 0) return diags_append(diags, &others), -1;
+    return specimens_agree(job->graph, job->twin, diags) ? 0 : -1;
+}
+
+/* A number that is fixed may have the value of a size by chance, and sizes may be too large for a model: other
+ * specimens are tried then, and the errors are those of the last. */
+int job_import_open(struct job *job, int (*import)(struct job *job)) {
+    struct diags *diags = job->diags;
+    if (job->options->train) return refuse_training(job);
+    for (int first = 0;; first += 2) {
+        struct diags tried;
+        diags_init(&tried, job->arena);
+        job->diags = &tried;
+        const int status = import_pair(job, import, first);
+        job->diags = diags;
+        const int code = tried.errors ? tried.all.at[0].code : 0;
+        if (!status || first + 2 >= OPEN_SPECIMENS || (code != 439 && code != 505))
+            return diags_append(diags, &tried), status;
+    }
+}
+
+/* The line of the text at which it differs from the other, and the last comment before it, which names a node. */
+static const char *difference(struct arena *arena, const char *a, const char *b) {
+    const char *line = a, *comment = "", *behind = "";
+    for (; *a && *a == *b; a++, b++) {
+        if (*a == '\n') line = a + 1;
+        if (strncmp(a, "\n    // ", 8) == 0) comment = a + 8, behind = comment + strcspn(comment, "\n");
+    }
+    if (*comment) return arena_copy(arena, comment, (size_t)(behind - comment));
+    return arena_copy(arena, line, strcspn(line, "\n"));
+}
+
+/* True for what has the weights and hashes of them. */
+static bool is_text(const struct program_file *file) {
+    return file->bytes && strncmp(file->path, "weights/", 8) != 0;
+}
+
+int job_check_twin(const struct job *job, const struct program *program) {
+    struct job twin = *job;
+    struct program other;
+    struct diags diags;
+    if (!job->twin) return 0;
+    diags_init(&diags, job->arena);
+    twin.graph = job->twin, twin.diags = &diags;
+    memset(&twin.plan, 0, sizeof twin.plan);
+    memset(&twin.decided, 0, sizeof twin.decided);
+    if (job_plan(&twin) < 0 ||
+        program_make(&other, &twin.plan, &twin.sources, job_target(&twin), &twin.info, &diags) < 0)
+        return diags_append(job->diags, &diags), -1;
+    for (int i = 0; i < program->files.n; i++) {
+        const struct program_file *file = &program->files.at[i], *same = i < other.files.n ? &other.files.at[i] : NULL;
+        if (!same) return specimens_refuse(job->diags, job->graph->open, file->path, "a file");
+        if (file->count == same->count && memcmp(file->bytes, same->bytes, file->count) == 0) continue;
+        const char *where = is_text(file) ? difference(job->arena, file->bytes, same->bytes) : file->path;
+        return specimens_refuse(job->diags, job->graph->open, where, "a number of the program");
+    }
+    return 0;
+}

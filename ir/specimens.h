@@ -1,0 +1,15 @@
+/* Comparing two specimens of a program with open sizes (Note [Specimens] in ir/open.h). */
+#ifndef IR_SPECIMENS_H
+#define IR_SPECIMENS_H
+
+#include "ir/ir.h"
+
+/* True if two graphs of one model, of different specimens, are the same for all sizes: nodes, attributes, extents and
+ * constants. If not, E0439 in `diags` for the first node that differs, with what differs and the open sizes. */
+bool specimens_agree(struct graph *a, struct graph *b, struct diags *diags);
+
+/* E0439 for a node: `what` follows from an open size in a way that is not known. Names the sizes, and the option that
+ * compiles for one size. Returns -1. */
+int specimens_refuse(struct diags *diags, const struct open_sizes *open, const char *where, const char *what);
+
+#endif
