@@ -538,7 +538,7 @@ static void put_ring(struct local *local) {
 
 /* The operands of an epilogue; with open sizes, then their extents. */
 static void put_epilogue_operands(struct local *local) {
-    if (!local->graph->open) return put_pointers(local, 2);
+    if (!elementwise_epilogue_is_open(local->graph, local->class, &local->node)) return put_pointers(local, 2);
     open_array(local, "void *const");
     for (int k = 2; k < local->node.ninputs; k++) {
         put_tensor(local, local->node.inputs[k]);

@@ -276,8 +276,11 @@ static const char *of_point(const struct loops *loops, int d, int64_t stride) {
 /* The OpenMP pragma of loop d: threads share the outermost loop, the innermost is vectorised. `simd` is valid, since a
  * result overlaps an operand only where element i lies on element i, which the compiler cannot know. */
 static const char *pragma_of(const struct loops *loops, int d, int64_t elements) {
-    bool threads = d == 0 && elements >= PARALLEL_ELEMENTS, vectors = d == loops->n - 1;
-    return threads ? vectors ? "parallel for simd" : "parallel for" : vectors ? "simd" : "";
+    struct open_sizes *open = loops->graph->open;
+    const bool threads = d == 0 && open_most(open, elements) >= PARALLEL_ELEMENTS, vectors = d == loops->n - 1;
+    const char *pragma = threads ? vectors ? "parallel for simd" : "parallel for" : vectors ? "simd" : "";
+    if (!threads || open_least(open, elements) >= PARALLEL_ELEMENTS) return pragma;
+    return arena_printf(loops->arena, "%s if (%lld >= %d)", pragma, (long long)elements, PARALLEL_ELEMENTS);
 }
 
 static void bind_loops(struct loops *loops, struct tmpl_env *env, bool block) {
@@ -414,6 +417,15 @@ static const char *block_index(const struct loops *loops, int tensor) {
     return columns == 1 ? row : arena_printf(loops->arena, "%s + column", row);
 }
 
+bool elementwise_epilogue_is_open(const struct graph *graph, const struct rank_class *class, const struct node *node) {
+    bool open = false;
+    for (int k = 1; k < node->ninputs; k++) {
+        const int tensor = k > 1 ? node->inputs[k] : node->outputs[0], last = graph->tensors.at[tensor].ndim - 1;
+        open = open || (last >= 0 && open_is(graph->open, class->dims[tensor][last]));
+    }
+    return open;
+}
+
 /* Binds the operands of an epilogue: the letter of attribute `result` is the product, the others are inputs 2, 3, .. */
 static void bind_beside(struct loops *loops, struct tmpl_env *env) {
     int result = (int)attr_int(loops->node, "result", 0);
@@ -432,7 +444,9 @@ static void bind_beside(struct loops *loops, struct tmpl_env *env) {
         load_before_branch(loops, env, k, tensor, arena_printf(loops->arena, "%c", letter));
     }
     tmpl_set(env, "result", loops->operand[result]);
-    tmpl_set(env, "unused", loops->node->ninputs == 2 && !loops->graph->open ? "yes" : "");
+    tmpl_set(env, "unused",
+             loops->node->ninputs == 2 && !elementwise_epilogue_is_open(loops->graph, loops->class, loops->node) ? "yes"
+                                                                                                                 : "");
 }
 
 const char *elementwise_epilogue(struct kernels *kernels, const struct rankplan *plan, const struct rank_class *class,
@@ -450,7 +464,8 @@ const char *elementwise_epilogue(struct kernels *kernels, const struct rankplan 
     bind_chain(&loops, env);
     tmpl_setf(env, "columns", "%lld", (long long)class->dims[y][plan->graph->tensors.at[y].ndim - 1]);
     const char *here = arena_printf(kernels->arena, "x[%d]", loops.node->ninputs - 2);
-    tmpl_set(env, "extents_here", plan->graph->open ? extents_mark(kernels->arena, here) : "");
+    const bool open = elementwise_epilogue_is_open(plan->graph, class, loops.node);
+    tmpl_set(env, "extents_here", open ? extents_mark(kernels->arena, here) : "");
     tmpl_set(env, "half", rt_dtypes[plan->graph->tensors.at[y].dtype].kind == RT_KIND_HALF ? "yes" : "");
     return kernels_share(kernels, env, kernels->target->epilogue_template, "epilogue");
 }

@@ -24,5 +24,7 @@ const char *elementwise_finish(struct kernels *kernels, const struct rankplan *p
  * (struct rt_epilogue of the runtime). Its operands are the node's inputs from the third on. */
 const char *elementwise_epilogue(struct kernels *kernels, const struct rankplan *plan, const struct rank_class *class,
                                  int node);
+/* True if the function's numbers depend on open sizes (ir/open.h): the program's extents are then its last operand. */
+bool elementwise_epilogue_is_open(const struct graph *graph, const struct rank_class *class, const struct node *node);
 
 #endif

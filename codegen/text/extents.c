@@ -290,28 +290,42 @@ const char *extents_spell(struct extents *extents, const struct size_names *name
 
 /* Tables ----------------------------------------------------------------------------------------------------------- */
 
+/* "1 to 512", as messages of the runtime say it. */
+static const char *range_said(struct arena *arena, const struct open_range *range) {
+    const char *step = range->step == 1 ? "" : arena_printf(arena, " in steps of %lld", (long long)range->step);
+    return arena_printf(arena, "%lld to %lld%s", (long long)range->least, (long long)range->most, step);
+}
+
 void extents_bind(struct extents *extents, struct tmpl_env *env) {
     tmpl_set(env, "open", extents ? "yes" : "");
     tmpl_list(env, "open_sizes");
     tmpl_list(env, "extents");
     if (!extents) return;
+    struct strbuf members;
+    strbuf_init(&members, extents->arena);
     for (int i = 0; i < extents->open->all.n; i++) {
         const struct open_size *size = &extents->open->all.at[i];
         struct tmpl_env *entry = tmpl_entry(env, "open_sizes");
         tmpl_set(entry, "size", extents->words.at[i]);
         tmpl_set(entry, "said", str_is_plain(size->name) ? size->name : "");
-        tmpl_set(entry, "range", open_range_text(extents->arena, &size->range));
+        const bool shown = strcmp(size->name, extents->words.at[i]) != 0 && str_is_plain(size->name);
+        strbuf_printf(&members, "%ssizes->%s", i ? ", " : "", extents->words.at[i]);
+        tmpl_set(entry, "called", shown ? arena_printf(extents->arena, " '%s'", size->name) : "");
+        tmpl_set(entry, "range", range_said(extents->arena, &size->range));
         tmpl_setf(entry, "least", "%lld", (long long)size->range.least);
         tmpl_setf(entry, "most", "%lld", (long long)size->range.most);
         tmpl_setf(entry, "step", "%lld", (long long)size->range.step);
         tmpl_setf(entry, "index", "%d", i);
     }
+    tmpl_set(env, "size_members", strbuf_text(&members));
     tmpl_setf(env, "nsizes", "%d", extents->open->all.n);
     tmpl_setf(env, "nextents", "%d", extents->all.n);
     for (int i = 0; i < extents->all.n; i++) {
         const struct extent *extent = &extents->all.at[i];
         struct tmpl_env *entry = tmpl_entry(env, "extents");
         tmpl_set(entry, "extent", extent->name);
+        tmpl_set(entry, "meaning",
+                 i < extents->open->all.n ? arena_printf(extents->arena, "  // %s", extents->words.at[i]) : "");
         tmpl_set(entry, "is", i < extents->open->all.n ? arena_printf(extents->arena, "sizes[%d]", i) : extent->is);
     }
 }
