@@ -228,7 +228,7 @@ static const char *role_address(const struct function *function, const struct ro
     struct arena *arena = function->arena;
     const char *field = arena_printf(arena, "at->%s", role->name);
     const char *slot = slot_text(arena, place), *start = slice_start(function, role->tensors[0]);
-    const char *offset = role->likeness == SAME_ADDRESS ? extents_fixed(arena, place->offset) : field;
+    const char *offset = role->likeness == SAME_ADDRESS ? extents_fixed(function->plan->graph, place->offset) : field;
     if (is_input(place)) return arena_printf(arena, "rt->inputs[%s]", offset);
     if (place->arena == PLAN_FLAT) return arena_printf(arena, "rt->slice[%s]", offset);
     if (role->likeness <= SAME_ARENA)
@@ -434,9 +434,9 @@ static const char *field_text(const struct function *function, const struct role
     const char *slot = role->likeness == NOTHING_SAME
                            ? arena_printf(function->arena, ", %lld, %d", (long long)place->stride, place->set)
                            : "";
-    if (role->likeness == SAME_ARENA) return extents_fixed(function->arena, place->offset);
+    if (role->likeness == SAME_ARENA) return extents_fixed(function->plan->graph, place->offset);
     return arena_printf(function->arena, "{%s, %s%s}", plan_arena_enumerators[place->arena],
-                        extents_fixed(function->arena, place->offset), slot);
+                        extents_fixed(function->plan->graph, place->offset), slot);
 }
 
 static const char *row_text(const struct function *function, int call) {
@@ -527,7 +527,7 @@ static void put_loop(struct function *step, const struct stretch *stretch, const
 static const char *address_text(const struct function *step, const struct plan_place *place) {
     if (place->arena == PLAN_FLAT) return arena_printf(step->arena, "rt->slice[%lld]", (long long)place->offset);
     return arena_printf(step->arena, "%s + %s%s", plan_arena_names[place->arena],
-                        extents_fixed(step->arena, place->offset), slot_text(step->arena, place));
+                        extents_fixed(step->plan->graph, place->offset), slot_text(step->arena, place));
 }
 
 /* The address of a value; a slice that lies in an arena begins at its place in the whole. */

@@ -118,8 +118,9 @@ const char *extents_mark(struct arena *arena, const char *access) {
     return arena_printf(arena, "%c%s", FUNCTION_MARK, access);
 }
 
-const char *extents_fixed(struct arena *arena, int64_t value) {
-    return arena_printf(arena, "%c%lld", FIXED_MARK, (long long)value);
+const char *extents_fixed(const struct graph *graph, int64_t value) {
+    const char *digits = arena_printf(graph->arena, "%lld", (long long)value);
+    return graph->open ? arena_printf(graph->arena, "%c%s", FIXED_MARK, digits) : digits;
 }
 
 /* Spelling --------------------------------------------------------------------------------------------------------- */

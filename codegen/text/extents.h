@@ -23,7 +23,7 @@ const char *extents_said(struct extents *extents, struct arena *arena, int64_t v
 /* A line of a template where a function begins: `access` is how the function reaches its extents. */
 const char *extents_mark(struct arena *arena, const char *access);
 /* A number that no size enters, whatever its value: an offset in an arena. */
-const char *extents_fixed(struct arena *arena, int64_t value);
+const char *extents_fixed(const struct graph *graph, int64_t value);
 
 /* The source with expressions in place of numbers. names: those of sizes that the source uses. */
 const char *extents_spell(struct extents *extents, const struct size_names *names, const char *text);

@@ -295,6 +295,8 @@ bool rt_size_fits(const struct rt_size *size, int64_t value);
 /* Writes "1 to 512". */
 void rt_size_range(const struct rt_size *size, char *text, size_t room);
 int rt_open_sizes(struct rt *rt);
+/* Writes "; this rank has the sizes batch 2, seq 9"; nothing if sizes are fixed. */
+void rt_sizes_text(const struct rt *rt, char *text, size_t room);
 
 struct rt_port rt_whole_port(const struct rt_program *program, const struct rt_port *port, const int64_t *extents);
 

@@ -100,7 +100,9 @@ int rt_fail_comm(struct rt *rt, const struct rt_comm *comm, int status) {
     const int code = status == RT_ERROR_USAGE    ? RT_CODE_CALLS
                      : status == RT_ERROR_DEVICE ? RT_CODE_DEVICE
                                                  : RT_CODE_SEGMENT;
-    return rt_fail_code(rt, status, code, "%s", comm->why[0] ? comm->why : "communication failed");
+    char sizes[200] = "";
+    if (code == RT_CODE_CALLS) rt_sizes_text(rt, sizes, sizeof sizes);
+    return rt_fail_code(rt, status, code, "%s%s", comm->why[0] ? comm->why : "communication failed", sizes);
 }
 
 void rt_warn(const struct rt *rt, int code, const char *format, ...) {
@@ -259,7 +261,7 @@ static int open_arena(struct rt *rt, enum rt_arena arena) {
         before += rt_reaches(rt->rank_class, (enum rt_arena)a) ? rt->rank_class->bytes[a] : 0;
     if (rt_reaches(rt->rank_class, arena) && uses_segment(rt)) {
         rt->arena[arena] = (unsigned char *)rt_comm_segment(rt->comm) + before;
-        memset(rt->arena[arena], 0, bytes);
+        if (!rt->program->nsizes) memset(rt->arena[arena], 0, bytes); /* else only values lie there, which are written */
     } else {
         rt->arena[arena] = rt->internal->owned[arena] =
             rt->program->device->allocate(rt, arena, rt_arena_bytes(rt, arena));

@@ -45,6 +45,14 @@ int rt_open_sizes(struct rt *rt) {
     return RT_OK;
 }
 
+void rt_sizes_text(const struct rt *rt, char *text, size_t room) {
+    const struct rt_program *program = rt->program;
+    size_t used = 0;
+    for (int s = 0; s < program->nsizes && used < room; s++)
+        used += (size_t)snprintf(text + used, room - used, "%s%s %" PRId64, s ? ", " : "; this rank has the sizes ",
+                                 program->sizes[s].name, rt->extents[s]);
+}
+
 int rt_set_sizes(struct rt *rt, const int64_t *sizes) {
     if (!rt) return RT_ERROR_USAGE;
     const struct rt_program *program = rt->program;
