@@ -2,9 +2,10 @@
 """Export small models of the newest transformers in every form of the newest PyTorch, each with reference inputs and
 PyTorch's outputs.
 
-    export_today.py --out DIR [--forms FORM,..] [NAME...]
+    export_today.py --out DIR [--forms FORM,..] [--dynamic] [--missing] [NAME...]
 
-writes DIR/NAME_FORM as export.py writes DIR/NAME. The attention of every family differs in a way that matters to
+writes DIR/NAME_FORM as export.py writes DIR/NAME. --dynamic: with open dimensions (dynamic.py), their bounds in the file `dims`;
+it counts what the exporters refuse. The attention of every family differs in a way that matters to
 recognition: see FAMILIES. tests/models/recognised.py compiles the folders and makes the table docs/recognition.md of
 them. It needs PyTorch, transformers, onnx, onnxscript and numpy from pip (written for 2.15, 5.23, 1.23, 0.7 and 2.4);
 the wheels for CPUs will do.
@@ -13,6 +14,7 @@ the wheels for CPUs will do.
 import argparse
 import contextlib
 import copy
+import functools
 import io
 import logging
 import pathlib
@@ -29,6 +31,7 @@ import transformers
 from torch import nn
 from torch.nn import functional
 
+import dynamic
 from exporting import is_norm, randomize, save_tensors
 
 BATCH, LENGTH, TARGETS = 2, 11, 5
@@ -211,17 +214,17 @@ def model_of(name):
 
 
 def dynamo(opset, **options):
-    def export(module, arguments, path, names):
+    def export(module, arguments, path, names, dynamic_shapes=None, dynamic_axes=None):
         torch.onnx.export(module, arguments, path, input_names=names, output_names=["y"], dynamo=True, opset_version=opset,
-                          external_data=False, verbose=False, **options)
+                          external_data=False, verbose=False, dynamic_shapes=dynamic_shapes, **options)
 
     return export
 
 
 def legacy(opset, **options):
-    def export(module, arguments, path, names):
+    def export(module, arguments, path, names, dynamic_shapes=None, dynamic_axes=None):
         torch.onnx.export(module, arguments, path, input_names=names, output_names=["y"], dynamo=False, opset_version=opset,
-                          **options)
+                          dynamic_axes=dynamic_axes, **options)
 
     return export
 
@@ -295,19 +298,27 @@ def counted(module):
         setattr(code, name, function)
 
 
-def record(name, model_of, draw, form, folder):
+def record(name, model_of, draw, form, folder, is_dynamic=False):
+    """Returns what there is to say of the export's dimensions."""
     random = numpy.random.default_rng(list(name.encode()))
     module, make_inputs = model_of(name)
     draw(module.eval(), random, make_inputs)
     inputs = make_inputs(random)
+    if is_dynamic:
+        inputs = dynamic.example_of(module, inputs, random)
     arguments = tuple(torch.from_numpy(value) for value in inputs.values())
+    path, said = folder / "model.onnx", ""
     save_tensors(folder / "inputs", inputs)
     with torch.no_grad():
         with counted(module) as counts:
             save_tensors(folder / "outputs", {"y": module(*arguments).numpy()})
         (folder / "computes").write_text("".join(f"{kind}={count}\n" for kind, count in counts.items()))
-        FORMS[form](module, arguments, str(folder / "model.onnx"), list(inputs))
-    strip(folder / "model.onnx")
+        if is_dynamic:
+            said = dynamic.export(functools.partial(FORMS[form], module), module, inputs, folder, random)
+        else:
+            FORMS[form](module, arguments, str(path), list(inputs))
+    strip(path)
+    return said
 
 
 def main(models, model_of, draw, description):
@@ -317,6 +328,8 @@ def main(models, model_of, draw, description):
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=pathlib.Path, required=True, help="where the model folders go")
     parser.add_argument("--forms", type=lambda text: text.split(","), default=list(FORMS), help=", ".join(FORMS))
+    parser.add_argument("--dynamic", action="store_true", help="with open dimensions: batch, sequence, height and width, length")
+    parser.add_argument("--missing", action="store_true", help="leave alone the folders that are there")
     parser.add_argument("names", metavar="NAME", nargs="*", help=f"models (default: all): {', '.join(names)}")
     options = parser.parse_args()
     for name in [*options.names, *options.forms]:
@@ -324,18 +337,24 @@ def main(models, model_of, draw, description):
             parser.error(f"neither a model nor a form: '{name}'")
     logging.disable(logging.WARNING)
     warnings.simplefilter("ignore")
-    for name in options.names or names:
-        for form in options.forms:
-            folder = options.out / f"{name}_{form}"
-            shutil.rmtree(folder, ignore_errors=True)
-            folder.mkdir(parents=True, exist_ok=True)
-            try:
-                with contextlib.redirect_stdout(io.StringIO()):  # a failing legacy export prints its graph
-                    record(name, model_of, draw, form, folder)
-                print(f"{folder.name}: {(folder / 'model.onnx').stat().st_size} bytes", flush=True)
-            except Exception as error:  # an exporter's refusal of one model does not end the others
-                (folder / "model.onnx").unlink(missing_ok=True)
-                print(f"{folder.name}: not exported: {str(error).strip().splitlines()[0][:200]}", flush=True)
+    rows = [(name, form) for name in options.names or names for form in options.forms]
+    for name, form in rows:
+        folder = options.out / f"{name}_{form}"
+        if options.missing and folder.exists():
+            continue
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True, exist_ok=True)
+        try:
+            with contextlib.redirect_stdout(io.StringIO()):  # a failing legacy export prints its graph
+                said = record(name, model_of, draw, form, folder, options.dynamic)
+            print(f"{folder.name}: {(folder / 'model.onnx').stat().st_size} bytes {said}", flush=True)
+        except Exception as error:  # an exporter's refusal of one model does not end the others
+            (folder / "model.onnx").unlink(missing_ok=True)
+            words = str(error).strip().splitlines()[0][:200] if str(error).strip() else type(error).__name__
+            (folder / "refused").write_text(words + "\n")
+            print(f"{folder.name}: not exported: {words}", flush=True)
+    if options.dynamic:
+        dynamic.print_counts([options.out / f"{name}_{form}" for name, form in rows])
 
 
 if __name__ == "__main__":

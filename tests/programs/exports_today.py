@@ -70,16 +70,24 @@ class Export:
             raise Outcome(status, lines[0].replace(self.folder, ".") if lines else f"exit {process.returncode}")
         return out
 
-    def outputs(self, name, plan, *extra, kernels="auto"):
-        """The outputs under a plan, and the CPU seconds of `rankc compile`."""
+    def compile(self, name, plan, *extra):
+        """The program's directory, and the CPU seconds of `rankc compile`. A plan is verified."""
         out = os.path.join(self.work, name)
         before = cpu_seconds()
         self.call("refused", "compile", self.model, "-o", out, "-q", *plan, *extra)
         seconds = cpu_seconds() - before
         if plan:
             self.call("failed", "verify", "-q", out)
-        self.call("failed", "run", out, "--output-dir", out + "/out", "--kernels", kernels, "--threads", "1", *given(os.path.join(self.folder, "inputs")))
-        got = load(out + "/out")
+        return out, seconds
+
+    def run(self, out, inputs, kernels="auto"):
+        self.call("failed", "run", out, "--output-dir", out + "/out", "--kernels", kernels, "--threads", "1", *given(inputs))
+        return load(out + "/out")
+
+    def outputs(self, name, plan, *extra, kernels="auto"):
+        """The outputs under a plan, and the CPU seconds of `rankc compile`."""
+        out, seconds = self.compile(name, plan, *extra)
+        got = self.run(out, os.path.join(self.folder, "inputs"), kernels)
         shutil.rmtree(out)
         return got, seconds
 
@@ -151,7 +159,7 @@ def results_of(options, folder, plans):
             yield {"export": name, "plan": plan, **result}
 
 
-def sweep(options, folder, plans):
+def sweep(results_of, options, folder, plans):
     """Appends the results of an export to the file, each in one write."""
     started = time.time()
     failures = 0
@@ -238,15 +246,19 @@ def write_table(path, results):
             page.writelines(f"- {name} ({', '.join(plans)}): {said}\n" for (name, said), plans in wrong.items())
 
 
-def main():
-    parser = parser_of(__doc__)
+def arguments(doc, plans):
+    parser = parser_of(doc)
     parser.add_argument("--results", required=True, help="one JSON object per line; appended to")
-    parser.add_argument("--plans", nargs="+", choices=PLANS, default=PLANS)
+    parser.add_argument("--plans", nargs="+", choices=plans, default=plans)
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--timeout", type=int, default=300, help="seconds for each call of rankc")
     parser.add_argument("--table", help="write the page of all results in the file")
     parser.add_argument("folders", metavar="DIR", nargs="*")
-    options = parser.parse_args()
+    return parser
+
+
+def measured(options, results_of):
+    """All results, after those that are missing were measured: results_of(options, folder, plans) yields them."""
     os.environ.setdefault("CFLAGS", "-O1")  # results do not depend on it
     done = latest(options.results)
     todo = []
@@ -255,9 +267,14 @@ def main():
         if plans and os.path.exists(os.path.join(folder, "model.onnx")):
             todo.append((folder, plans))
     with concurrent.futures.ProcessPoolExecutor(options.jobs) as pool:
-        for future in [pool.submit(sweep, options, *row) for row in todo]:
+        for future in [pool.submit(sweep, results_of, options, *row) for row in todo]:
             future.result()
-    results = {name: plans for name, plans in latest(options.results).items() if plans}
+    return {name: plans for name, plans in latest(options.results).items() if plans}
+
+
+def main():
+    options = arguments(__doc__, PLANS).parse_args()
+    results = measured(options, results_of)
     print(summary_of(results))
     if options.table:
         write_table(options.table, results)
