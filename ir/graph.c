@@ -192,6 +192,12 @@ bool tensor_shape_fits(int ndim, const int64_t *dims) {
     return rt_product(dims, ndim, &elements) && rt_mul(elements, 8, &bytes) && bytes < (int64_t)1 << 46;
 }
 
+bool graph_shape_fits(const struct graph *graph, int ndim, const int64_t *dims) {
+    int64_t most[RT_MAX_NDIM] = {0}, elements, bytes;
+    for (int d = 0; d < ndim; d++) most[d] = dims[d] < 0 ? -1 : open_most(graph->open, dims[d]);
+    return tensor_shape_fits(ndim, most) && rt_product(dims, ndim, &elements) && rt_mul(elements, 8, &bytes);
+}
+
 int graph_control(struct graph *graph, enum rt_control control) {
     static const char *const names[RT_CONTROLS] = {
 #define CONTROL(ID, name) #name,
@@ -267,14 +273,25 @@ bool tensor_is_stored(const struct tensor *tensor) {
     return tensor->kind == TENSOR_WEIGHT || tensor->kind == TENSOR_CONST || tensor->kind == TENSOR_STATE;
 }
 
-const char *tensor_type(struct arena *arena, const struct tensor *tensor) {
+static const char *type_text(struct arena *arena, struct open_sizes *open, const struct tensor *tensor,
+                             const struct open_names *names) {
     struct strbuf out;
     strbuf_init(&out, arena);
     strbuf_puts(&out, rt_dtypes[tensor->dtype].name);
     strbuf_putc(&out, '[');
-    for (int d = 0; d < tensor->ndim; d++) strbuf_printf(&out, "%s%lld", d ? "," : "", (long long)tensor->dims[d]);
+    for (int d = 0; d < tensor->ndim; d++)
+        strbuf_printf(&out, "%s%s", d ? "," : "", open_text(open, arena, tensor->dims[d], names, false));
     strbuf_putc(&out, ']');
     return strbuf_text(&out);
+}
+
+const char *tensor_type(struct arena *arena, const struct tensor *tensor) {
+    return type_text(arena, NULL, tensor, NULL);
+}
+
+const char *graph_type_text(const struct graph *graph, struct arena *arena, const struct tensor *tensor,
+                            const struct open_names *names) {
+    return type_text(arena, graph->open, tensor, names);
 }
 
 const char *node_place(const struct graph *graph, int node) {

@@ -123,13 +123,9 @@ static void note_extents(const struct graph *graph, const struct node *node, con
 }
 
 static int set_output(const struct graph *graph, const struct dims *dims, int operand, struct tensor *tensor) {
-    int64_t most[RT_MAX_NDIM];
     tensor->ndim = dims->operand[operand].ndim;
-    for (int d = 0; d < tensor->ndim; d++) {
-        tensor->dims[d] = dims_extent(dims, operand, d);
-        most[d] = tensor->dims[d] < 0 ? -1 : open_most(graph->open, tensor->dims[d]);
-    }
-    return tensor_shape_fits(tensor->ndim, most) ? 0 : -1;
+    for (int d = 0; d < tensor->ndim; d++) tensor->dims[d] = dims_extent(dims, operand, d);
+    return graph_shape_fits(graph, tensor->ndim, tensor->dims) ? 0 : -1;
 }
 
 int op_infer(struct graph *graph, int id, struct diags *diags) {

@@ -302,6 +302,8 @@ int64_t tensor_bytes(const struct tensor *tensor);
 /* False if an extent is negative, or if a tensor of 8-byte elements would have 2^46 bytes or more. If true, products of
  * the extents and an element size cannot overflow. */
 bool tensor_shape_fits(int ndim, const int64_t *dims);
+/* The same for the largest open sizes; what this specimen has must not overflow either. */
+bool graph_shape_fits(const struct graph *graph, int ndim, const int64_t *dims);
 /* True if both have the same extents. */
 bool tensor_same_shape(const struct tensor *a, const struct tensor *b);
 bool tensor_same_type(const struct tensor *a, const struct tensor *b);
@@ -310,6 +312,9 @@ bool tensor_is_stored(const struct tensor *tensor);
 
 /* Text such as "f32[2,8,96]". */
 const char *tensor_type(struct arena *arena, const struct tensor *tensor);
+/* The same with the names of open sizes: open_text. */
+const char *graph_type_text(const struct graph *graph, struct arena *arena, const struct tensor *tensor,
+                            const struct open_names *names);
 /* Text such as "node 17 'layer0/attn' (MatMul)", for a diagnostic's place. */
 const char *node_place(const struct graph *graph, int node);
 

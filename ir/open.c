@@ -1,9 +1,15 @@
 #include "ir/open.h"
 
+#include <string.h>
+
 #include "ir/base/str.h"
 #include "runtime/base/number/checked.h"
 
-enum { DEPTH = 12 /* of products */, LEAST_ATOM = 100 /* smaller numbers are not taken for atoms in products */ };
+enum {
+    DEPTH = 12, /* of products */
+    MOST_WEIGHT = 400,
+    LEAST_ATOM = 100 /* smaller numbers are not taken for atoms in products */
+};
 
 struct open_sizes *open_new(struct arena *arena, int specimen) {
     struct open_sizes *open = ARENA_NEW(arena, struct open_sizes);
@@ -19,6 +25,28 @@ const char *open_range_text(struct arena *arena, const struct open_range *range)
     return arena_printf(arena, "%lld..%lld%s%s", (long long)range->least, (long long)range->most, step, typical);
 }
 
+static bool parse_digits(const char **text, int64_t *number) {
+    if (**text < '0' || **text > '9') return false;
+    for (*number = 0; **text >= '0' && **text <= '9'; ++*text)
+        if (!rt_mul(*number, 10, number) || !rt_add(*number, **text - '0', number)) return false;
+    return true;
+}
+
+bool open_range_parse(const char *text, struct open_range *range, const char **rest) {
+    if (!parse_digits(&text, &range->least)) return false;
+    *range = open_fixed(range->least);
+    *rest = text;
+    if (strncmp(text, "..", 2) != 0) return true;
+    text += 2;
+    if (!parse_digits(&text, &range->most) || range->most < range->least) return false;
+    if (*text == ':' && (text++, !parse_digits(&text, &range->step) || !range->step)) return false;
+    range->typical = range->most;
+    if (*text == '@' && (text++, !parse_digits(&text, &range->typical))) return false;
+    *rest = text;
+    return range->typical >= range->least && range->typical <= range->most &&
+           (range->most - range->least) % range->step == 0 && (range->typical - range->least) % range->step == 0;
+}
+
 static bool is_prime(int64_t n) {
     for (int64_t d = 2; d * d <= n; d++)
         if (n % d == 0) return false;
@@ -29,17 +57,31 @@ static bool is_prime(int64_t n) {
  * dimensions. */
 static const int64_t magnitudes[OPEN_SPECIMENS] = {100000, 131000, 117000, 149000, 9000, 11000, 1500, 1900};
 
-/* The size as a number of steps if they divide it, else 1. */
+/* The largest number that divides all values of the size. */
 static int64_t unit_of(const struct open_range *size) {
-    return size->least % size->step ? 1 : size->step;
+    int64_t unit = size->step;
+    for (int64_t rest = size->least; rest;) {
+        const int64_t next = unit % rest;
+        unit = rest, rest = next;
+    }
+    return unit;
 }
 
-/* A prime that no other size of the specimen is near to: of the size, or of its steps. */
+static bool is_known(const struct open_sizes *open, int64_t value) {
+    return map_get(&open->known, (const char *)&value, sizeof value) >= 0;
+}
+
+/* A multiple of the size's unit by a prime that no other size of the specimen, nor this size in another specimen, is
+ * near to. */
 static int64_t specimen_of(const struct open_sizes *open, const struct open_range *size) {
-    const int64_t unit = unit_of(size), near = magnitudes[open->specimen] * (10 + 3 * open->all.n) / 10;
-    int64_t value = near / unit > 1009 ? near / unit : 1009;
-    if (unit == 1) value += (size->least - value) % size->step;
-    while (!is_prime(value)) value += unit == 1 ? size->step : 1;
+    enum { LEAST_PRIME = 1009, BETWEEN_SIZES = 211, BETWEEN_SPECIMENS = 53 };
+    const int64_t unit = unit_of(size), near = magnitudes[open->specimen] * (10 + 3 * open->all.n) / 10 / unit;
+    const int64_t step = size->step / unit, least = size->least / unit;
+    const int64_t away = BETWEEN_SIZES * open->all.n + BETWEEN_SPECIMENS * open->specimen;
+    int64_t value = LEAST_PRIME + away * step;
+    if (value < near) value = near;
+    value += step + (least - value) % step;
+    while (!is_prime(value) || is_known(open, value) || is_known(open, value * unit)) value += step;
     return value * unit;
 }
 
@@ -50,9 +92,14 @@ static int term_add(struct open_sizes *open, struct open_term term) {
     return open->terms.n - 1;
 }
 
+/* How many sizes and numbers the term reads, counting each as often as it stands there. */
+static int weight_of(const struct open_sizes *open, int term) {
+    return open->terms.at[term].weight;
+}
+
 /* The term of a fixed number: it is not found by its value. */
 static int number_term(struct open_sizes *open, int64_t number) {
-    VEC_PUSH(open->arena, &open->terms, ((struct open_term){OPEN_NUMBER, -1, -1, number, number}));
+    VEC_PUSH(open->arena, &open->terms, ((struct open_term){OPEN_NUMBER, -1, -1, number, number, 1}));
     return open->terms.n - 1;
 }
 
@@ -60,10 +107,10 @@ int64_t open_add(struct open_sizes *open, const char *name, const struct open_ra
     struct open_size size = {name, *range, 0};
     size.value = specimen_of(open, range);
     VEC_PUSH(open->arena, &open->all, size);
-    const int s = open->all.n - 1, term = term_add(open, (struct open_term){OPEN_SIZE, s, -1, 0, size.value});
+    const int s = open->all.n - 1, term = term_add(open, (struct open_term){OPEN_SIZE, s, -1, 0, size.value, 1});
     VEC_PUSH(open->arena, &open->atoms, term);
     if (unit_of(range) == 1) return size.value;
-    const int unit = term_add(open, (struct open_term){OPEN_UNIT, s, -1, 0, size.value / range->step});
+    const int unit = term_add(open, (struct open_term){OPEN_UNIT, s, -1, 0, size.value / unit_of(range), 1});
     VEC_PUSH(open->arena, &open->atoms, unit);
     return size.value;
 }
@@ -76,7 +123,8 @@ static int product_of(struct open_sizes *open, int64_t value, int atom, int dept
     const int64_t rest = value / open->terms.at[atom].value;
     int other = find(open, rest, depth - 1);
     if (other < 0) other = number_term(open, rest);
-    return term_add(open, (struct open_term){OPEN_PRODUCT, other, atom, 0, value});
+    const int weight = weight_of(open, other) + weight_of(open, atom);
+    return term_add(open, (struct open_term){OPEN_PRODUCT, other, atom, 0, value, weight});
 }
 
 /* The index of the number's term, -1 for a fixed number. Atoms that were noted last are tried first: they are made of
@@ -104,11 +152,14 @@ static int term_or_number(struct open_sizes *open, int64_t value) {
     return term >= 0 ? term : number_term(open, value);
 }
 
-/* Makes `value` known as an atom. Something fixed that has its value by chance differs in another specimen. */
+/* Makes `value` known as an atom, unless it is made of too much. Something fixed that has its value by chance differs
+ * in another specimen. */
 static int64_t note(struct open_sizes *open, enum open_kind kind, int64_t a, int64_t b, int64_t value) {
     if (term_of(open, value) >= 0) return value;
     const int left = term_or_number(open, a), right = term_or_number(open, b);
-    const int term = term_add(open, (struct open_term){kind, left, right, 0, value});
+    const int weight = weight_of(open, left) + weight_of(open, right);
+    if (weight > MOST_WEIGHT) return value;
+    const int term = term_add(open, (struct open_term){kind, left, right, 0, value, weight});
     VEC_PUSH(open->arena, &open->atoms, term);
     return value;
 }
@@ -117,8 +168,11 @@ static bool either_is(struct open_sizes *open, int64_t a, int64_t b) {
     return open_is(open, a) || open_is(open, b);
 }
 
+/* A small sum is what is left where the sizes of both cancel out. */
 int64_t open_sum(struct open_sizes *open, int64_t a, int64_t b) {
-    return b && a && either_is(open, a, b) ? note(open, OPEN_SUM, a, b, a + b) : a + b;
+    const int64_t sum = a + b;
+    const bool fixed = !a || !b || (sum > -LEAST_ATOM && sum < LEAST_ATOM) || !either_is(open, a, b);
+    return fixed ? sum : note(open, OPEN_SUM, a, b, sum);
 }
 
 static int64_t floor_of(int64_t a, int64_t b) {
@@ -171,7 +225,7 @@ static int64_t evaluate(const struct open_sizes *open, int term, const int64_t *
     const struct open_term *t = &open->terms.at[term];
     if (t->kind == OPEN_NUMBER) return t->number;
     if (t->kind == OPEN_SIZE) return sizes[t->a];
-    if (t->kind == OPEN_UNIT) return sizes[t->a] / open->all.at[t->a].range.step;
+    if (t->kind == OPEN_UNIT) return sizes[t->a] / unit_of(&open->all.at[t->a].range);
     const int64_t a = evaluate(open, t->a, sizes), b = evaluate(open, t->b, sizes);
     switch (t->kind) {
     case OPEN_SUM: return a + b;
@@ -220,7 +274,7 @@ static struct range range_of(const struct open_sizes *open, int term) {
     if (t->kind == OPEN_NUMBER) return (struct range){t->number, t->number};
     if (t->kind == OPEN_SIZE || t->kind == OPEN_UNIT) {
         const struct open_range *size = &open->all.at[t->a].range;
-        const int64_t unit = t->kind == OPEN_UNIT ? size->step : 1;
+        const int64_t unit = t->kind == OPEN_UNIT ? unit_of(size) : 1;
         return (struct range){size->least / unit, size->most / unit};
     }
     const struct range a = range_of(open, t->a), b = range_of(open, t->b);
@@ -305,9 +359,9 @@ static const char *print_product(const struct printer *printer, int term, bool l
         if (open->terms.at[factors[i]].kind == OPEN_NUMBER) number *= open->terms.at[factors[i]].number;
     for (int i = 0; i < n; i++) {
         const struct open_term *factor = &open->terms.at[factors[i]];
-        const int64_t step = factor->kind == OPEN_UNIT ? open->all.at[factor->a].range.step : 0;
+        const int64_t unit = factor->kind == OPEN_UNIT ? unit_of(&open->all.at[factor->a].range) : 0;
         if (factor->kind == OPEN_NUMBER) continue;
-        if (step && number % step == 0) number /= step, factors[i] = size_term(open, factor->a);
+        if (unit && number % unit == 0) number /= unit, factors[i] = size_term(open, factor->a);
         letters =
             arena_printf(printer->arena, "%s%s%s", print(printer, factors[i], true), *letters ? " * " : "", letters);
     }
@@ -319,7 +373,7 @@ static const char *print_sum(const struct printer *printer, const struct open_te
     const struct open_term *b = &printer->open->terms.at[t->b];
     const bool less = b->kind == OPEN_NUMBER && b->number < 0;
     const char *right =
-        less ? arena_printf(printer->arena, "%lld", -(long long)b->number) : print(printer, t->b, false);
+        less ? arena_printf(printer->arena, "%lld", -(long long)b->number) : print(printer, t->b, b->kind == OPEN_SUM);
     return arena_printf(printer->arena, loose ? "(%s %s %s)" : "%s %s %s", print(printer, t->a, false),
                         less ? "-" : "+", right);
 }
@@ -355,15 +409,22 @@ static const char *print(const struct printer *printer, int term, bool loose) {
     return name ? name : print_meaning(printer, term, loose);
 }
 
+static const char *quoted(struct arena *arena, const char *name) {
+    struct strbuf out;
+    strbuf_init(&out, arena);
+    strbuf_quote(&out, name);
+    return strbuf_text(&out);
+}
+
 static const char *print_meaning(const struct printer *printer, int term, bool loose) {
     const struct open_sizes *open = printer->open;
     const struct open_term *t = &open->terms.at[term];
     switch (t->kind) {
     case OPEN_NUMBER: return arena_printf(printer->arena, "%lld", (long long)t->number);
-    case OPEN_SIZE: return arena_printf(printer->arena, "\"%s\"", open->all.at[t->a].name);
+    case OPEN_SIZE: return quoted(printer->arena, open->all.at[t->a].name);
     case OPEN_UNIT:
         return arena_printf(printer->arena, loose ? "(%s / %lld)" : "%s / %lld",
-                            print(printer, size_term(open, t->a), true), (long long)open->all.at[t->a].range.step);
+                            print(printer, size_term(open, t->a), true), (long long)unit_of(&open->all.at[t->a].range));
     case OPEN_SUM: return print_sum(printer, t, loose);
     case OPEN_PRODUCT: return print_product(printer, term, loose);
     default: return print_atom(printer, t, loose);

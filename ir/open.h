@@ -41,7 +41,7 @@ struct open_size {
 enum open_kind {
     OPEN_NUMBER,   /* `number` */
     OPEN_SIZE,     /* size a */
-    OPEN_UNIT,     /* size a / its step, where that divides it */
+    OPEN_UNIT,     /* size a / the largest number that divides all its values */
     OPEN_SUM,      /* a + b */
     OPEN_PRODUCT,  /* a * b */
     OPEN_QUOTIENT, /* a / b, rounded down */
@@ -55,6 +55,7 @@ struct open_term {
     enum open_kind kind;
     int a, b;
     int64_t number, value; /* value: in this specimen */
+    int weight;            /* how many sizes and numbers it reads */
 };
 
 struct open_sizes {
@@ -68,6 +69,10 @@ struct open_sizes {
 
 /* No size yet. Every `specimen`, from 0 on, has other primes. */
 struct open_sizes *open_new(struct arena *arena, int specimen);
+/* Specimens 2 n and 2 n + 1 are of pair n. */
+static inline int open_pair(const struct open_sizes *open) {
+    return open->specimen / 2;
+}
 /* Adds a size and returns its value in the specimen. */
 int64_t open_add(struct open_sizes *open, const char *name, const struct open_range *range);
 
@@ -76,6 +81,8 @@ static inline struct open_range open_fixed(int64_t size) {
 }
 /* As it is written for --dim: 8, 1..512, 32..640:32@224. */
 const char *open_range_text(struct arena *arena, const struct open_range *range);
+/* Reads it. *rest is the text behind it. */
+bool open_range_parse(const char *text, struct open_range *range, const char **rest);
 static inline bool open_is_range(const struct open_range *range) {
     return range->least != range->most;
 }

@@ -10,12 +10,15 @@
  *   chunks 0 1 0 1                                         pipeline coordinate of each chunk (struct chunks)
  *   file "gpt2.bin"                                        relative to the text's folder: file @1; the next file is @2
  *   operator "acme::Gate" types="ff->f" dims="*, * -> *" call=..   an operator that the user declares (ir/user.h)
- *   input %0 "ids" i64[2,8]
+ *   size "seq" 1..512@128                                  an open size (ir/open.h): LEAST..MOST[:STEP][@TYPICAL]
+ *   extent "past" + "seq"                                  a number that no product of sizes makes; in the order in
+ *                                                          which the graph learned of them
+ *   input %0 "ids" i64[2,"seq"]                            any number may depend on sizes: [2,12 * "seq"], key=("seq")
  *   weight %1 "wte.weight" f32[101,32] @0+1234 as f32 {tensor:part(0,1,1)}
  *   weight %3 "val_7" f32[32,96] @0+5678 as f32 folded "h.0.attn.weight"   or: moved "..", parameter, buffer, fixed
  *   weight %4 "mask" f32[8,8] @0+9012 as f32 buffer constant               constant: not trained
  *   const %2 "shape" i64[3] = [2, 8*2]                     8*2: the value 8 twice
- *   %7 "x" f32[2,8,32] {tensor:partial(sum)} = Gather(%1, %0) axis=0 node="h.0/gather" split(tensor:v/1/1) stage=1
+ *   %7 "x" f32[2,"seq",32] {tensor:partial(sum)} = Gather(%1, %0) axis=0 node="h.0/gather" split(tensor:v/1/1) stage=1
  *   from "h.0/gather" scope="h.0" word="gather" line="gpt.py:7 in forward" code="x = x[i]"   of the nodes of that
  *                                                          name (provenance.h); before the first of them
  *   %9 "y" = LayerNorm(%7, %1, _) epsilon=1e-05            _: omitted input
@@ -47,6 +50,9 @@
  *   text       printable ASCII; \xNN for any other byte, quotes and backslashes
  *   numbers    the shortest text that reads back as the same bits; nan:0x7fc00001 is a NaN by its bits
  *
+ *   expression of sizes: names in quotes, numbers, + - * / (rounded down) % ( ), lesser(a, b), greater(a, b)
+ *
+ * A graph with open sizes is read as a specimen: in `specimens=1` of the statement graph those of pair 1, else pair 0.
  * `node` and `stage` are omitted if they are "" and 0. `origin` of a node of the backward phase is a result of the node
  * whose gradient it computes; it is printed if the mesh has pipeline stages. The type of a computed tensor may be
  * omitted: op_infer infers it. A type that is given must be equal to the inferred one. */
@@ -70,6 +76,10 @@ const char *text_print_blocks(struct arena *arena, const struct graph *graph);
  * here. */
 int text_parse(struct arena *arena, struct diags *diags, const char *file, const char *bytes, size_t length,
                struct graph **out);
+
+/* The same, and of a text with open sizes the second specimen of the pair. */
+int text_parse_twin(struct arena *arena, struct diags *diags, const char *file, const char *bytes, size_t length,
+                    struct graph **out);
 
 /* The same for a file of declarations (--ops): "rankc-operators 1", then statements `operator`. *out is a graph that
  * declares them. Kernels are not read. */

@@ -187,28 +187,13 @@ static int repeated_name(struct parser *parser, const struct value *value, const
         ", where SIZE is a whole number, or LO..HI[:STEP][@TYPICAL] for sizes chosen at run time: HI and TYPICAL are " \
         "LO and a number of steps"
 
-/* SIZE, or LEAST..MOST[:STEP][@TYPICAL]. *rest is the text behind it. */
-static bool parse_range(const char *text, struct open_range *range, const char **rest) {
-    if (!parse_digits(text, &range->least, &text)) return false;
-    *range = open_fixed(range->least);
-    *rest = text;
-    if (strncmp(text, "..", 2) != 0) return true;
-    if (!parse_digits(text + 2, &range->most, &text) || range->most < range->least) return false;
-    if (*text == ':' && (!parse_digits(text + 1, &range->step, &text) || !range->step)) return false;
-    range->typical = range->most;
-    if (*text == '@' && !parse_digits(text + 1, &range->typical, &text)) return false;
-    *rest = text;
-    return range->typical >= range->least && range->typical <= range->most &&
-           (range->most - range->least) % range->step == 0 && (range->typical - range->least) % range->step == 0;
-}
-
 /* The name may contain '='; the size cannot. */
 static int set_sizes(struct parser *parser, const struct value *value) {
     struct option_sizes *sizes = value->field;
     const char *equals = strrchr(value->text, '=');
     const char *rest;
     struct option_size item;
-    if (!equals || equals == value->text || !parse_range(equals + 1, &item.range, &rest) || *rest)
+    if (!equals || equals == value->text || !open_range_parse(equals + 1, &item.range, &rest) || *rest)
         return bad_value(parser, value, SIZE_FORMS("NAME=SIZE"));
     item.name = arena_copy(parser->arena, value->text, (size_t)(equals - value->text));
     for (int i = 0; i < sizes->all.n; i++)
@@ -226,7 +211,7 @@ static bool parse_shape(const char *text, struct option_shape *shape) {
         if (strcmp(text, row->word) == 0) return true;
     }
     for (shape->ndim = 0; shape->ndim < RT_MAX_NDIM; text++) {
-        if (!parse_range(text, &shape->sizes[shape->ndim++], &text)) return false;
+        if (!open_range_parse(text, &shape->sizes[shape->ndim++], &text)) return false;
         if (*text != ',') return !*text;
     }
     return false;

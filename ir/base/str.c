@@ -61,6 +61,18 @@ void strbuf_put_int(struct strbuf *buffer, int64_t value) {
     strbuf_add(buffer, at, (size_t)(digits + sizeof digits - at));
 }
 
+void strbuf_quote(struct strbuf *buffer, const char *text) {
+    strbuf_putc(buffer, '"');
+    for (; *text; text++) {
+        const unsigned char c = (unsigned char)*text;
+        if (c < 0x20 || c >= 0x7f || c == '"' || c == '\\')
+            strbuf_printf(buffer, "\\x%02x", c);
+        else
+            strbuf_putc(buffer, (char)c);
+    }
+    strbuf_putc(buffer, '"');
+}
+
 void strbuf_shell(struct strbuf *buffer, const char *word) {
     static const char plain[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_./:=,+@%-";
     if (*word && !word[strspn(word, plain)]) {

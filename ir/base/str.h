@@ -22,6 +22,8 @@ void strbuf_printf(struct strbuf *buffer, const char *format, ...) __attribute__
 void strbuf_put_int(struct strbuf *buffer, int64_t value);
 /* Appends the word as a shell reads it: in single quotes unless all its characters are plain. */
 void strbuf_shell(struct strbuf *buffer, const char *word);
+/* Appends the text in quotes: quotes, backslashes and what is not printable become \xNN. */
+void strbuf_quote(struct strbuf *buffer, const char *text);
 /* The text so far, "" when empty. Valid until the next append. */
 const char *strbuf_text(const struct strbuf *buffer);
 

@@ -64,6 +64,7 @@ static bool read_arguments(struct reader *r, struct call *call) {
 static bool read_scalar(struct reader *r, struct attr *attr) {
     char word[MAX_WORD];
     const char *start = place(r);
+    if (starts_extent(r)) return attr->kind = ATTR_INT, read_factor(r, &attr->value);
     if (!read_number(r, word)) return false;
     attr->kind = strpbrk(word, ".enE") ? ATTR_FLOAT : ATTR_INT;
     bool good =

@@ -12,12 +12,13 @@ enum {
 static const struct {
     const char *keyword;
     bool (*read)(struct reader *r);
-} statements[] = {
-    {"operator", read_operator}, {"mesh", read_mesh},         {"chunks", read_chunks},   {"file", read_file},
-    {"input", read_input},       {"weight", read_weight},     {"const", read_const},     {"output", read_output},
-    {"update", read_update},     {"state", read_state},       {"control", read_control}, {"parameter", read_parameter},
-    {"segment", read_segment},   {"schedule", read_schedule}, {"run", read_run},         {"post", read_post},
-    {"wait", read_wait},         {"model", read_model},       {"from", read_from}};
+} statements[] = {{"operator", read_operator}, {"mesh", read_mesh},         {"chunks", read_chunks},
+                  {"file", read_file},         {"input", read_input},       {"weight", read_weight},
+                  {"const", read_const},       {"output", read_output},     {"update", read_update},
+                  {"state", read_state},       {"control", read_control},   {"parameter", read_parameter},
+                  {"segment", read_segment},   {"schedule", read_schedule}, {"run", read_run},
+                  {"post", read_post},         {"wait", read_wait},         {"model", read_model},
+                  {"from", read_from},         {"size", read_size},         {"extent", read_extent}};
 
 static bool read_statement(struct reader *r) {
     char word[MAX_WORD];
@@ -45,6 +46,13 @@ static bool read_micro_batches(struct reader *r) {
     return r->graph->micro_batches = (int)n, true;
 }
 
+static bool read_pair(struct reader *r) {
+    int64_t pair;
+    if (!take(r, "specimens=")) return true;
+    if (!read_int(r, 1, OPEN_SPECIMENS / 2 - 1, "specimens", &pair)) return false;
+    return r->pair = (int)pair, true;
+}
+
 /* Reads the first two statements. */
 static bool read_head(struct reader *r) {
     const char *name;
@@ -55,7 +63,7 @@ static bool read_head(struct reader *r) {
     graph_init(r->graph, r->arena, name);
     if (!read_level(r)) return false;
     r->graph->train = take(r, "train");
-    return read_micro_batches(r) && expect_line_end(r);
+    return read_micro_batches(r) && read_pair(r) && expect_line_end(r);
 }
 
 /* Reads the statements behind the head. */
@@ -105,10 +113,11 @@ int text_parse_operators(struct arena *arena, struct diags *diags, const char *f
     return diags->errors > before ? -1 : 0;
 }
 
-int text_parse(struct arena *arena, struct diags *diags, const char *file, const char *bytes, size_t length,
-               struct graph **out) {
+static int parse(struct arena *arena, struct diags *diags, const char *file, const char *bytes, size_t length,
+                 int second, struct graph **out) {
     struct reader *r = new_reader(arena, diags, file, bytes, length);
     int before = diags->errors;
+    r->second = second;
     if (length >> MAX_TEXT_SHIFT)
         fail_at(r, bytes, "the text is too long");
     else if (read_head(r))
@@ -116,4 +125,14 @@ int text_parse(struct arena *arena, struct diags *diags, const char *file, const
     if (diags->errors > before) return -1;
     *out = r->graph;
     return 0;
+}
+
+int text_parse(struct arena *arena, struct diags *diags, const char *file, const char *bytes, size_t length,
+               struct graph **out) {
+    return parse(arena, diags, file, bytes, length, 0, out);
+}
+
+int text_parse_twin(struct arena *arena, struct diags *diags, const char *file, const char *bytes, size_t length,
+                    struct graph **out) {
+    return parse(arena, diags, file, bytes, length, 1, out);
 }

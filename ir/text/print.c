@@ -4,7 +4,9 @@
 
 #include "ir/base/str.h"
 #include "ir/blocks.h"
+#include "ir/build.h"
 #include "ir/dims.h"
+#include "ir/expr/eval.h"
 #include "ir/number.h"
 #include "ir/op.h"
 #include "ir/provenance.h"
@@ -22,30 +24,23 @@ struct printer {
 
 /* Pieces ------------------------------------------------------------------------------------------------------- */
 
-static void print_string(struct strbuf *out, const char *text) {
-    strbuf_putc(out, '"');
-    for (; *text; text++) {
-        unsigned char c = (unsigned char)*text;
-        if (c < 0x20 || c >= 0x7f || c == '"' || c == '\\')
-            strbuf_printf(out, "\\x%02x", c);
-        else
-            strbuf_putc(out, (char)c);
-    }
-    strbuf_putc(out, '"');
+/* A number that may depend on open sizes. */
+static const char *number(const struct printer *p, int64_t value) {
+    return open_text(p->graph->open, p->out.arena, value, NULL, true);
 }
 
-static void print_placement(struct strbuf *out, const struct placement *placement) {
+static void print_placement(struct printer *p, const struct placement *placement) {
+    struct strbuf *out = &p->out;
     if (placement->kind == PLACED_OWN)
         strbuf_puts(out, "own");
     else if (placement->kind == PLACED_FLAT)
         strbuf_puts(out, "flat");
     else if (placement->kind == PLACED_PART)
-        strbuf_printf(out, "part(%d,%lld,%lld)", placement->dim, (long long)placement->blocks,
-                      (long long)placement->grain);
+        strbuf_printf(out, "part(%d,%s,%s)", placement->dim, number(p, placement->blocks), number(p, placement->grain));
     else if (placement->kind == PLACED_WINDOW)
-        strbuf_printf(out, "window(%d,%lld,%lld,%lld,%lld,%lld)", placement->dim, (long long)placement->grain,
-                      (long long)placement->reach.positions, (long long)placement->reach.stride,
-                      (long long)placement->reach.before, (long long)placement->reach.span);
+        strbuf_printf(out, "window(%d,%s,%s,%s,%s,%s)", placement->dim, number(p, placement->grain),
+                      number(p, placement->reach.positions), number(p, placement->reach.stride),
+                      number(p, placement->reach.before), number(p, placement->reach.span));
     else
         strbuf_printf(out, "partial(%s)", reduce_names[placement->reduce]);
 }
@@ -67,13 +62,25 @@ static void print_layout(struct printer *p, const struct layout *layout) {
             const struct placement placement = layout_along(layout, axis);
             if (placement.kind == PLACED_WHOLE) continue;
             strbuf_printf(&p->out, "%s%s:", before, p->graph->mesh.axis[axis].name);
-            print_placement(&p->out, &placement);
+            print_placement(p, &placement);
             before = ", ";
         }
     if (*before == ',') strbuf_putc(&p->out, '}');
 }
 
-static void print_values(struct strbuf *out, const struct tensor *tensor) {
+/* The text of element i of a constant: where `open`, an expression of sizes. */
+static const char *element_text(const struct printer *p, const struct tensor *tensor, bool open, int64_t i,
+                                char text[NUMBER_TEXT]) {
+    const char *at = (const char *)tensor->data + (size_t)i * rt_dtype_bytes(tensor->dtype);
+    if (open) return number(p, eval_load(tensor->data, tensor->dtype, i).i);
+    number_print(text, tensor->dtype, at);
+    return text;
+}
+
+static void print_values(struct printer *p, int id) {
+    const struct tensor *tensor = &p->graph->tensors.at[id];
+    struct strbuf *out = &p->out;
+    const bool open = build_is_open(p->graph, id);
     const char *at = tensor->data;
     size_t size = rt_dtype_bytes(tensor->dtype);
     int64_t n = tensor_elements(tensor), run;
@@ -81,8 +88,7 @@ static void print_values(struct strbuf *out, const struct tensor *tensor) {
     for (int64_t i = 0; i < n; i += run) {
         char text[NUMBER_TEXT];
         for (run = 1; i + run < n && memcmp(at + (size_t)i * size, at + (size_t)(i + run) * size, size) == 0;) run++;
-        number_print(text, tensor->dtype, at + (size_t)i * size);
-        strbuf_printf(out, "%s%s", i ? ", " : "", text);
+        strbuf_printf(out, "%s%s", i ? ", " : "", element_text(p, tensor, open, i, text));
         if (run > 1) strbuf_printf(out, "*%lld", (long long)run);
     }
     strbuf_putc(out, ']');
@@ -93,8 +99,8 @@ static void print_definition(struct printer *p, int id) {
     const struct tensor *tensor = &p->graph->tensors.at[id];
     p->number[id] = p->next++;
     strbuf_printf(&p->out, "%%%d ", p->number[id]);
-    print_string(&p->out, tensor->name);
-    strbuf_printf(&p->out, " %s", tensor_type(p->out.arena, tensor));
+    strbuf_quote(&p->out, tensor->name);
+    strbuf_printf(&p->out, " %s", graph_type_text(p->graph, p->out.arena, tensor, NULL));
 }
 
 static void print_use(struct printer *p, int id) {
@@ -135,14 +141,29 @@ static void print_model(struct printer *p) {
     const struct graph *graph = p->graph;
     if (!graph->opset && (!graph->exporter || !*graph->exporter)) return;
     strbuf_puts(&p->out, "model ");
-    print_string(&p->out, graph->exporter ? graph->exporter : "");
+    strbuf_quote(&p->out, graph->exporter ? graph->exporter : "");
     strbuf_printf(&p->out, " opset=%d\n", graph->opset);
+}
+
+/* The open sizes, and what is made of them by more than products, in the order in which the graph knows them. */
+static void print_sizes(struct printer *p) {
+    struct open_sizes *open = p->graph->open;
+    for (int i = 0; open && i < open->all.n; i++) {
+        strbuf_puts(&p->out, "size ");
+        strbuf_quote(&p->out, open->all.at[i].name);
+        strbuf_printf(&p->out, " %s\n", open_range_text(p->out.arena, &open->all.at[i].range));
+    }
+    for (int i = 0; open && i < open->atoms.n; i++) {
+        const struct open_term *term = &open->terms.at[open->atoms.at[i]];
+        if (term->kind != OPEN_SIZE && term->kind != OPEN_UNIT)
+            strbuf_printf(&p->out, "extent %s\n", open_text(open, p->out.arena, term->value, NULL, false));
+    }
 }
 
 static void print_files(struct printer *p) {
     for (int i = 0; i < p->graph->files.n; i++) {
         strbuf_puts(&p->out, "file ");
-        print_string(&p->out, p->graph->files.at[i]);
+        strbuf_quote(&p->out, p->graph->files.at[i]);
         strbuf_putc(&p->out, '\n');
     }
 }
@@ -157,12 +178,12 @@ static void print_float(struct strbuf *out, double number) {
 static void print_property(struct strbuf *out, const char *name, const char *value) {
     if (!value || !*value) return;
     strbuf_printf(out, " %s=", name);
-    print_string(out, value);
+    strbuf_quote(out, value);
 }
 
 static void print_operator(struct printer *p, const struct user_op *user) {
     strbuf_puts(&p->out, "operator ");
-    print_string(&p->out, user->op.name);
+    strbuf_quote(&p->out, user->op.name);
     print_property(&p->out, "types", user->op.types);
     print_property(&p->out, "dims", user->op.dims);
     if (user->op.flops != 1) {
@@ -186,7 +207,7 @@ static void print_role(struct printer *p, const struct tensor *tensor) {
     if (tensor->mark) strbuf_printf(&p->out, " %s", mark_names[tensor->mark]);
     if (tensor->sources) {
         strbuf_putc(&p->out, ' ');
-        print_string(&p->out, tensor->sources);
+        strbuf_quote(&p->out, tensor->sources);
     }
     if (tensor->constant) strbuf_puts(&p->out, " constant");
 }
@@ -211,23 +232,32 @@ static void print_source(struct printer *p, int id) {
         strbuf_puts(&p->out, " gradient");
     if (tensor->kind == TENSOR_INPUT && tensor->shared && tensor->ndim) strbuf_puts(&p->out, " shared");
     print_layout(p, &tensor->layout);
-    if (tensor->kind == TENSOR_CONST) print_values(&p->out, tensor);
+    if (tensor->kind == TENSOR_CONST) print_values(p, id);
     strbuf_putc(&p->out, '\n');
 }
 
-static void print_ints(struct strbuf *out, const struct attr *attr) {
-    strbuf_putc(out, '[');
-    for (int i = 0; i < attr->n; i++) strbuf_printf(out, "%s%lld", i ? ", " : "", (long long)attr->ints[i]);
-    strbuf_putc(out, ']');
+static void print_ints(struct printer *p, const struct attr *attr) {
+    strbuf_putc(&p->out, '[');
+    for (int i = 0; i < attr->n; i++)
+        strbuf_printf(&p->out, "%s%s", i ? ", " : "",
+                      open_text(p->graph->open, p->out.arena, attr->ints[i], NULL, false));
+    strbuf_putc(&p->out, ']');
 }
 
-static void print_attr(struct strbuf *out, const struct attr *attr) {
+/* In parentheses where it depends on sizes: a text in quotes would be no number. */
+static void print_int(struct printer *p, int64_t value) {
+    const char *text = open_text(p->graph->open, p->out.arena, value, NULL, false);
+    strbuf_printf(&p->out, open_is(p->graph->open, value) ? "(%s)" : "%s", text);
+}
+
+static void print_attr(struct printer *p, const struct attr *attr) {
+    struct strbuf *out = &p->out;
     strbuf_printf(out, " %s=", attr->key);
     switch (attr->kind) {
-    case ATTR_INT: strbuf_printf(out, "%lld", (long long)attr->value); break;
-    case ATTR_INTS: print_ints(out, attr); break;
+    case ATTR_INT: print_int(p, attr->value); break;
+    case ATTR_INTS: print_ints(p, attr); break;
     case ATTR_FLOAT: print_float(out, attr->number); break;
-    case ATTR_TEXT: print_string(out, attr->text); break;
+    case ATTR_TEXT: strbuf_quote(out, attr->text); break;
     }
 }
 
@@ -236,8 +266,8 @@ static void print_split(struct printer *p, const struct node *node, const struct
     if (split->factor == SPLIT_PARTIAL) return strbuf_puts(&p->out, "partial");
     if (split->factor == SPLIT_FLAT) return strbuf_puts(&p->out, "flat");
     dims_bind_checked(p->out.arena, p->graph, node, &dims);
-    strbuf_printf(&p->out, "%s/%lld/%lld", dims.factor[split->factor].name, (long long)split->blocks,
-                  (long long)split->grain);
+    strbuf_printf(&p->out, "%s/%s/%s", dims.factor[split->factor].name, number(p, split->blocks),
+                  number(p, split->grain));
 }
 
 static void print_splits(struct printer *p, const struct node *node) {
@@ -266,10 +296,10 @@ static void print_call(struct printer *p, const struct node *node) {
     strbuf_printf(&p->out, " = %s(", node->op->name);
     print_uses(p, node->ninputs, node->inputs);
     strbuf_putc(&p->out, ')');
-    for (int i = 0; i < node->nattrs; i++) print_attr(&p->out, &node->attrs[i]);
+    for (int i = 0; i < node->nattrs; i++) print_attr(p, &node->attrs[i]);
     if (*node->name) {
         strbuf_puts(&p->out, " node=");
-        print_string(&p->out, node->name);
+        strbuf_quote(&p->out, node->name);
     }
     print_splits(p, node);
     if (node->stage) strbuf_printf(&p->out, " stage=%d", node->stage);
@@ -283,7 +313,7 @@ static void print_provenance(struct printer *p, const struct node *node) {
     if (!from || p->said[from - p->graph->provenances.at]) return;
     p->said[from - p->graph->provenances.at] = true;
     strbuf_puts(&p->out, "from ");
-    print_string(&p->out, from->node);
+    strbuf_quote(&p->out, from->node);
     print_property(&p->out, "scope", from->scope);
     print_property(&p->out, "word", from->word);
     print_property(&p->out, "line", from->line);
@@ -315,7 +345,7 @@ static void print_ends(struct printer *p) {
         strbuf_puts(&p->out, "output ");
         print_use(p, graph->outputs.at[i]);
         strbuf_putc(&p->out, ' ');
-        print_string(&p->out, graph->output_names.at[i]);
+        strbuf_quote(&p->out, graph->output_names.at[i]);
         if (graph_counted(graph, i))
             strbuf_printf(&p->out, " dim=%d count=%d", graph_counted(graph, i)->dim, graph_counted(graph, i)->count);
         if (i >= graph->outputs.n - graph->nmetrics) strbuf_puts(&p->out, " metric");
@@ -390,14 +420,16 @@ static void print_graph(struct printer *p, struct arena *arena, const struct gra
     p->ends = graph->schedules.n ? schedule_ends(graph) : NULL;
     strbuf_init(&p->out, arena);
     strbuf_puts(&p->out, "rankc-ir 1\ngraph ");
-    print_string(&p->out, graph->name);
+    strbuf_quote(&p->out, graph->name);
     strbuf_printf(&p->out, " level=%s%s", level_names[graph->level], graph->train ? " train" : "");
     if (graph->micro_batches) strbuf_printf(&p->out, " micro_batches=%d", graph->micro_batches);
+    if (graph->open && open_pair(graph->open)) strbuf_printf(&p->out, " specimens=%d", open_pair(graph->open));
     strbuf_putc(&p->out, '\n');
     print_model(p);
     print_mesh(p);
     print_chunks(p);
     print_files(p);
+    print_sizes(p);
     for (int i = 0; i < graph->operators.n; i++) print_operator(p, graph->operators.at[i]);
     for (int i = 0; i < graph->inputs.n; i++) print_source(p, graph->inputs.at[i]);
     for (int i = 0; i < graph->controls.n; i++) print_source(p, graph->controls.at[i]);

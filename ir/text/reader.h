@@ -41,6 +41,8 @@ struct reader {
     const char *at, *end, *line_start;
     long long line;
     struct graph *graph;
+    int pair, second; /* specimen 2 * pair + second is read */
+    int depth;        /* of the expression being read */
     struct map ids; /* number in the text -> tensor id + 1, or IN_ERROR */
     struct definition defined[MAX_OUTPUTS];
     int ndefined; /* tensors that the current statement defines */
@@ -74,11 +76,23 @@ bool next_statement(struct reader *reader);
  * `what` names the word in messages. */
 bool read_word(struct reader *reader, const char *also, const char *what, char word[MAX_WORD]);
 bool read_name(struct reader *reader, const char *what, char word[MAX_WORD]);
+/* An integer, or what depends on open sizes: a name in quotes, or an expression in parentheses. */
 bool read_int(struct reader *reader, int64_t least, int64_t most, const char *what, int64_t *value);
 /* Reads a string in quotes. *text is allocated in the arena. */
 bool read_string(struct reader *reader, const char **text);
-/* Reads a list such as [1, -2, 3] of at most `most` integers, each at least `least`; *n is their number. */
+/* Reads a list such as [1, -2, 3 * "batch"] of at most `most` integers, each at least `least`; *n is their number. */
 bool read_ints(struct reader *reader, int most, int64_t least, int *n, const int64_t **ints);
+
+/* sizes.c: open sizes (ir/open.h), and numbers that depend on them --------------------------------------------------- */
+
+bool read_size(struct reader *reader);
+bool read_extent(struct reader *reader);
+/* True if a number that depends on sizes begins here: there are sizes, and it is a name, in parentheses or a call. */
+bool starts_extent(struct reader *reader);
+/* Reads a number, a name, a call, or an expression in parentheses. */
+bool read_factor(struct reader *reader, int64_t *value);
+/* Reads sums of products of them. */
+bool read_expression(struct reader *reader, int64_t *value);
 
 /* values.c --------------------------------------------------------------------------------------------------------- */
 

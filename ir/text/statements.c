@@ -173,21 +173,34 @@ bool read_number(struct reader *r, char word[MAX_WORD]) {
     return read_word(r, "+-.:", "a number", word);
 }
 
+/* Reads an element of a constant, which may depend on sizes, and stores its bits unless `bits` is NULL. */
+static bool read_element(struct reader *r, enum rt_dtype dtype, unsigned char bits[8]) {
+    char word[MAX_WORD];
+    int64_t value;
+    const char *start = place(r);
+    if (starts_extent(r) && !rt_dtype_is_float(dtype)) {
+        if (!read_factor(r, &value)) return false;
+        if (bits) rt_convert(bits, dtype, &value, RT_I64, 1);
+        return true;
+    }
+    if (!read_number(r, word)) return false;
+    return !bits || number_parse(word, dtype, bits) ||
+           fail_at(r, start, "'%s' is not a valid %s", word, rt_dtypes[dtype].name);
+}
+
 /* Reads the elements of a constant after "[": counts them in *n, and stores them at `to` unless it is NULL. */
 static bool read_values(struct reader *r, enum rt_dtype dtype, unsigned char *to, int64_t most, int64_t *n) {
     size_t size = rt_dtype_bytes(dtype);
     *n = 0;
     for (bool more = !take(r, "]"); more; more = !take(r, "]")) {
-        char word[MAX_WORD];
         unsigned char bits[8];
         int64_t run = 1;
         if (*n && !expect(r, ",")) return false;
         skip_blanks(r);
         const char *start = r->at;
-        if (!read_number(r, word) || (take(r, "*") && !read_int(r, 1, INT64_MAX, "the run length", &run))) return false;
+        if (!read_element(r, dtype, to ? bits : NULL)) return false;
+        if (take(r, "*") && !read_int(r, 1, INT64_MAX, "the run length", &run)) return false;
         if (run > most - *n) return fail_at(r, start, "more than %lld values", (long long)most);
-        if (to && !number_parse(word, dtype, bits))
-            return fail_at(r, start, "'%s' is not a valid %s", word, rt_dtypes[dtype].name);
         for (int64_t i = 0; to && i < run; i++) memcpy(to + (size_t)(*n + i) * size, bits, size);
         *n += run;
     }

@@ -91,11 +91,16 @@ bool read_name(struct reader *r, const char *what, char word[MAX_WORD]) {
     return read_word(r, "_", what, word);
 }
 
-bool read_int(struct reader *r, int64_t least, int64_t most, const char *what, int64_t *value) {
+static bool read_digits(struct reader *r, const char *what, int64_t *value) {
     char word[MAX_WORD];
     const char *start = place(r);
     if (!read_word(r, "-", what, word)) return false;
-    if (!number_parse(word, RT_I64, value)) return fail_at(r, start, "%s must be an integer of 64 bits", what);
+    return number_parse(word, RT_I64, value) || fail_at(r, start, "%s must be an integer of 64 bits", what);
+}
+
+bool read_int(struct reader *r, int64_t least, int64_t most, const char *what, int64_t *value) {
+    const char *start = place(r);
+    if (!(starts_extent(r) ? read_factor(r, value) : read_digits(r, what, value))) return false;
     if (*value >= least && *value <= most) return true;
     if (most == INT64_MAX) return fail_at(r, start, "%s must be at least %lld", what, (long long)least);
     return fail_at(r, start, "%s must be from %lld to %lld", what, (long long)least, (long long)most);
@@ -141,7 +146,14 @@ bool read_ints(struct reader *r, int most, int64_t least, int *n, const int64_t 
     for (bool more = !take(r, "]"); more; more = !take(r, "]")) {
         if (list.n == most) return fail_at(r, r->at, "more than %d numbers", most);
         if (list.n && !expect(r, ",")) return false;
-        if (!read_int(r, least, INT64_MAX, "the number", &value)) return false;
+        const char *start = place(r);
+        if (!r->graph->open) {
+            if (!read_int(r, least, INT64_MAX, "the number", &value)) return false;
+        } else if (!read_expression(r, &value)) {
+            return false;
+        } else if (value < least) {
+            return fail_at(r, start, "the number must be at least %lld", (long long)least);
+        }
         VEC_PUSH(r->arena, &list, value);
     }
     *n = list.n;

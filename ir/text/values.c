@@ -16,7 +16,7 @@ bool read_type(struct reader *r, struct tensor *tensor) {
     const char *start = place(r);
     if (!read_dtype(r, &tensor->dtype) || !read_ints(r, RT_MAX_NDIM, 0, &tensor->ndim, &dims)) return false;
     for (int d = 0; d < tensor->ndim; d++) tensor->dims[d] = dims[d];
-    return tensor_shape_fits(tensor->ndim, tensor->dims) || fail_at(r, start, "the tensor is too large");
+    return graph_shape_fits(r->graph, tensor->ndim, tensor->dims) || fail_at(r, start, "the tensor is too large");
 }
 
 bool read_axis(struct reader *r, int *axis) {

@@ -29,6 +29,7 @@ struct job {
     struct graph *graph;      /* NULL until the model is imported */
     struct graph *twin;       /* another specimen of it (ir/open.h); NULL: all sizes are fixed */
     int specimen;             /* that the next import makes */
+    const char *kept;         /* the graph.rir that is read instead of the model; NULL: none */
     struct side_files side;
     struct directory_names names; /* the directories of the result */
     VEC(const char *) files;      /* paths by stored.file */
@@ -75,7 +76,9 @@ int job_attach_text_weights(struct job *job);
 
 /* True if --dim or --shape leaves a size open. */
 bool job_has_open_sizes(const struct job *job);
-/* Imports two specimens of the model by `import`, into job->graph and job->twin. */
+/* Reads specimen `first` by `import` into job->graph and, if its sizes are open, the next one into job->twin. */
+int job_import_pair(struct job *job, int (*import)(struct job *job), int first);
+/* The same with the first pair of specimens that the model can have. */
 int job_import_open(struct job *job, int (*import)(struct job *job));
 /* Generates the program from the twin, too. E0439 unless its files are those of `program`. */
 int job_check_twin(const struct job *job, const struct program *program);

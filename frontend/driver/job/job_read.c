@@ -165,17 +165,20 @@ int job_attach_text_weights(struct job *job) {
     struct weight_file *files = ARENA_ARRAY(job->arena, struct weight_file, job->files.n + 1);
     for (int i = 0; i < job->files.n; i++)
         if (weight_file_map(job->arena, job->diags, job->files.at[i], &files[i]) < 0) return -1;
+    if (job->twin && weight_files_attach(job->twin, job->files.n, files, job->diags) < 0) return -1;
     return weight_files_attach(job->graph, job->files.n, files, job->diags);
 }
 
-/* Parses text IR into job->graph. */
+/* Parses text IR into job->graph: the specimen that job->specimen says. */
 static int job_read_text(struct job *job, const char *path) {
     struct rt_reason why;
     void *bytes;
     size_t count;
     if (!own_file(job->arena, path, (size_t)1 << 30, &bytes, &count, &why))
         return diag_refusal(job->diags, 302, EXIT_MALFORMED, NULL, &why);
-    int status = text_parse(job->arena, job->diags, path, bytes, count, &job->graph);
+    int (*const parse)(struct arena *, struct diags *, const char *, const char *, size_t, struct graph **) =
+        job->specimen % 2 ? text_parse_twin : text_parse;
+    int status = parse(job->arena, job->diags, path, bytes, count, &job->graph);
     arena_release(job->arena, bytes);
     return status;
 }
@@ -346,10 +349,7 @@ static int read_configuration(struct job *job) {
     return 0;
 }
 
-int job_open(struct job *job) {
-    if (side_files_read(&job->side, job->options, job->arena, job->diags) < 0) return -1;
-    if (job->options->model_config) return read_configuration(job);
-    if (!rt_has_suffix(job->options->operand, ".rir")) return open_onnx(job);
+static int open_text_ir(struct job *job) {
     if (job_read_text(job, job->options->operand) < 0 ||
         user_ops_attach(job->graph, job_text_directory(job), job->side.ops_hash, job->diags) < 0 ||
         job_check_text_options(job) < 0)
@@ -368,7 +368,15 @@ int job_open(struct job *job) {
     return 0;
 }
 
-static int read_kept(struct job *job, const char *path) {
+int job_open(struct job *job) {
+    if (side_files_read(&job->side, job->options, job->arena, job->diags) < 0) return -1;
+    if (job->options->model_config) return read_configuration(job);
+    if (!rt_has_suffix(job->options->operand, ".rir")) return open_onnx(job);
+    return job_import_pair(job, open_text_ir, 0);
+}
+
+static int read_kept(struct job *job) {
+    const char *path = job->kept;
     int nfiles = job->model->files.n;
     struct weight_file *files = ARENA_ARRAY(job->arena, struct weight_file, nfiles + 1);
     for (int i = 0; i < nfiles; i++)
@@ -382,7 +390,10 @@ static int read_kept(struct job *job, const char *path) {
 int job_import(struct job *job, const char *kept) {
     if (!job->model) return 0;
     const bool open = job_has_open_sizes(job);
-    int status = kept ? read_kept(job, kept) : open ? job_import_open(job, import_onnx) : import_onnx(job);
+    job->kept = kept;
+    int status = kept   ? job_import_pair(job, read_kept, 0)
+                 : open ? job_import_open(job, import_onnx)
+                        : import_onnx(job);
     if (status < 0 || job->diags->errors) return -1;
     job->graph->mesh.naxes = 0;
     set_mesh(job);

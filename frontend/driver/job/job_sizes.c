@@ -37,8 +37,8 @@ static int import_specimen(struct job *job, int (*import)(struct job *job), int 
     return import(job);
 }
 
-/* Imports a pair of specimens. Warnings of the second are those of the first. */
-static int import_pair(struct job *job, int (*import)(struct job *job), int first) {
+/* Warnings of the second specimen are those of the first. */
+int job_import_pair(struct job *job, int (*import)(struct job *job), int first) {
     struct diags *diags = job->diags, others;
     if (import_specimen(job, import, first) < 0) return -1;
     if (!job->graph->open) return 0;
@@ -62,7 +62,7 @@ int job_import_open(struct job *job, int (*import)(struct job *job)) {
         struct diags tried;
         diags_init(&tried, job->arena);
         job->diags = &tried;
-        const int status = import_pair(job, import, first);
+        const int status = job_import_pair(job, import, first);
         job->diags = diags;
         const int code = tried.errors ? tried.all.at[0].code : 0;
         if (!status || first + 2 >= OPEN_SPECIMENS || (code != 439 && code != 505))

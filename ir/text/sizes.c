@@ -1,0 +1,114 @@
+/* Open sizes and numbers that depend on them (ir/open.h). */
+#include <string.h>
+
+#include "ir/number.h"
+#include "ir/text/reader.h"
+#include "runtime/base/number/checked.h"
+
+enum { MOST_ATOMS = 4096, MOST_DEPTH = 64, MOST_SIZE = 1 << 30 };
+
+bool read_size(struct reader *r) {
+    struct graph *graph = r->graph;
+    const char *name, *rest, *start = place(r);
+    char word[MAX_WORD];
+    struct open_range range;
+    if (graph->tensors.n || (graph->open && graph->open->all.n == OPEN_SIZES))
+        return fail_at(r, start, "sizes come before tensors, and are at most %d", OPEN_SIZES);
+    if (!read_string(r, &name)) return false;
+    for (int i = 0; graph->open && i < graph->open->all.n; i++)
+        if (strcmp(graph->open->all.at[i].name, name) == 0) return fail_at(r, start, "this size is given twice");
+    const char *at = place(r);
+    if (!read_word(r, ".:@", "a range", word)) return false;
+    if (!open_range_parse(word, &range, &rest) || *rest || !open_is_range(&range) || range.most > MOST_SIZE)
+        return fail_at(r, at, "a range is LEAST..MOST[:STEP][@TYPICAL], at most %d", MOST_SIZE);
+    if (!graph->open) graph->open = open_new(r->arena, 2 * r->pair + r->second);
+    open_add(graph->open, name, &range);
+    return true;
+}
+
+bool read_extent(struct reader *r) {
+    const char *start = place(r);
+    int64_t value;
+    if (!r->graph->open || r->graph->tensors.n)
+        return fail_at(r, start, "extents come behind the sizes, before tensors");
+    if (r->graph->open->atoms.n > MOST_ATOMS) return fail_at(r, start, "more than %d extents", MOST_ATOMS);
+    return read_expression(r, &value);
+}
+
+static const struct {
+    const char *name;
+    int64_t (*of)(struct open_sizes *open, int64_t a, int64_t b);
+} calls[] = {{"lesser(", open_lesser}, {"greater(", open_greater}};
+enum { CALLS = sizeof calls / sizeof *calls };
+
+bool starts_extent(struct reader *r) {
+    skip_blanks(r);
+    return r->graph->open && (peek(r) == '"' || peek(r) == '(' || peek(r) == 'l' || peek(r) == 'g');
+}
+
+static bool read_named(struct reader *r, int64_t *value) {
+    const char *name, *start = place(r);
+    if (!read_string(r, &name)) return false;
+    for (int i = 0; i < r->graph->open->all.n; i++)
+        if (strcmp(r->graph->open->all.at[i].name, name) == 0) return *value = r->graph->open->all.at[i].value, true;
+    return fail_at(r, start, "no size has this name");
+}
+
+static bool read_call(struct reader *r, int64_t *value) {
+    int64_t a, b;
+    for (int i = 0; i < CALLS; i++) {
+        if (!take(r, calls[i].name)) continue;
+        if (!read_expression(r, &a) || !expect(r, ",") || !read_expression(r, &b) || !expect(r, ")")) return false;
+        return *value = calls[i].of(r->graph->open, a, b), true;
+    }
+    return fail_at(r, r->at, "a number or the name of a size expected");
+}
+
+static bool read_literal(struct reader *r, int64_t *value) {
+    char word[MAX_WORD];
+    const char *start = place(r);
+    if (!read_word(r, "-", "a number", word)) return false;
+    return number_parse(word, RT_I64, value) || fail_at(r, start, "'%s' is not an integer of 64 bits", word);
+}
+
+bool read_factor(struct reader *r, int64_t *value) {
+    skip_blanks(r);
+    if (r->depth == MOST_DEPTH) return fail_at(r, r->at, "expressions are nested too deeply");
+    r->depth++;
+    const bool good = peek(r) == '"'     ? read_named(r, value)
+                      : take(r, "(")     ? read_expression(r, value) && expect(r, ")")
+                      : starts_extent(r) ? read_call(r, value)
+                                         : read_literal(r, value);
+    r->depth--;
+    return good;
+}
+
+static bool read_product(struct reader *r, int64_t *value) {
+    struct open_sizes *open = r->graph->open;
+    int64_t other;
+    if (!read_factor(r, value)) return false;
+    for (;;) {
+        const char *start = place(r);
+        const int sign = take(r, "*") ? '*' : take(r, "/") ? '/' : take(r, "%") ? '%' : 0;
+        if (!sign) return true;
+        if (!read_factor(r, &other)) return false;
+        if (sign != '*' && other < 1) return fail_at(r, start, "a divisor is at least 1");
+        if (sign == '*' && !rt_mul(*value, other, value)) return fail_at(r, start, "the number is too large");
+        if (sign == '/') *value = open_quotient(open, *value, other);
+        if (sign == '%') *value = open_rest(open, *value, other);
+    }
+}
+
+bool read_expression(struct reader *r, int64_t *value) {
+    int64_t other, sum;
+    if (!read_product(r, value)) return false;
+    for (;;) {
+        const char *start = place(r);
+        const bool less = take(r, "-");
+        if (!less && !take(r, "+")) return true;
+        if (!read_product(r, &other)) return false;
+        if (other == INT64_MIN || !rt_add(*value, less ? -other : other, &sum))
+            return fail_at(r, start, "the number is too large");
+        *value = open_sum(r->graph->open, *value, less ? -other : other);
+    }
+}
