@@ -182,10 +182,16 @@ static int repeated_name(struct parser *parser, const struct value *value, const
                       "%s is given twice for %s", value->typed, parser_quote(parser, name));
 }
 
-#define SIZE_FORMS(what)                                                                                               \
-    what                                                                                                               \
-        ", where SIZE is a whole number, or LO..HI[:STEP][@TYPICAL] for sizes chosen at run time: HI and TYPICAL are " \
-        "LO and a number of steps"
+/* E0205, with what ranges are where one is given. */
+static int bad_sizes(struct parser *parser, const struct value *value, const char *form, const char *behind) {
+    const char *must = arena_printf(
+        parser->arena, "%s, where SIZE is a whole number or a range LO..HI[:STEP][@TYPICAL]%s", form, behind);
+    bad_value(parser, value, must);
+    if (strstr(value->text, ".."))
+        diag_help(parser->diags, "a size of the range is chosen at run time: LO, LO + STEP .. HI; HI and TYPICAL, at "
+                                 "which plans are decided, are such sizes");
+    return -1;
+}
 
 /* The name may contain '='; the size cannot. */
 static int set_sizes(struct parser *parser, const struct value *value) {
@@ -194,7 +200,7 @@ static int set_sizes(struct parser *parser, const struct value *value) {
     const char *rest;
     struct option_size item;
     if (!equals || equals == value->text || !open_range_parse(equals + 1, &item.range, &rest) || *rest)
-        return bad_value(parser, value, SIZE_FORMS("NAME=SIZE"));
+        return bad_sizes(parser, value, "NAME=SIZE", "");
     item.name = arena_copy(parser->arena, value->text, (size_t)(equals - value->text));
     for (int i = 0; i < sizes->all.n; i++)
         if (!strcmp(sizes->all.at[i].name, item.name)) return repeated_name(parser, value, item.name);
@@ -222,10 +228,8 @@ static int set_shapes(struct parser *parser, const struct value *value) {
     const char *equals = strrchr(value->text, '=');
     struct option_shape item;
     if (!equals || equals == value->text || !parse_shape(equals + 1, &item))
-        return bad_value(parser, value,
-                         arena_printf(parser->arena,
-                                      SIZE_FORMS("INPUT=SIZE,SIZE,..") "; at most %d of them, or scalar, none or empty",
-                                      RT_MAX_NDIM));
+        return bad_sizes(parser, value, "INPUT=SIZE,SIZE,..",
+                         arena_printf(parser->arena, "; at most %d of them, or scalar, none or empty", RT_MAX_NDIM));
     item.name = arena_copy(parser->arena, value->text, (size_t)(equals - value->text));
     for (int i = 0; i < shapes->all.n; i++)
         if (!strcmp(shapes->all.at[i].name, item.name)) return repeated_name(parser, value, item.name);

@@ -1,4 +1,4 @@
-/* The reader of text IR, divided among the files of this folder: tokens.c reads characters, words and numbers, values.c
+/* The reader of text IR, divided among the files of this folder: tokens.c reads characters and words, numbers.c numbers, values.c
  * types, layouts and the tensors that statements define, statements.c, schedules.c and nodes.c the statements, and
  * parse.c the text. For use inside this folder; callers include ir/text.h.
  *
@@ -76,15 +76,16 @@ bool next_statement(struct reader *reader);
  * `what` names the word in messages. */
 bool read_word(struct reader *reader, const char *also, const char *what, char word[MAX_WORD]);
 bool read_name(struct reader *reader, const char *what, char word[MAX_WORD]);
-/* An integer, or what depends on open sizes: a name in quotes, or an expression in parentheses. */
-bool read_int(struct reader *reader, int64_t least, int64_t most, const char *what, int64_t *value);
 /* Reads a string in quotes. *text is allocated in the arena. */
 bool read_string(struct reader *reader, const char **text);
+/* numbers.c -------------------------------------------------------------------------------------------------------- */
+
+/* An integer, or what depends on open sizes: a name in quotes, or an expression in parentheses. */
+bool read_int(struct reader *reader, int64_t least, int64_t most, const char *what, int64_t *value);
 /* Reads a list such as [1, -2, 3 * "batch"] of at most `most` integers, each at least `least`; *n is their number. */
 bool read_ints(struct reader *reader, int most, int64_t least, int *n, const int64_t **ints);
 
-/* sizes.c: open sizes (ir/open.h), and numbers that depend on them --------------------------------------------------- */
-
+/* Statements of open sizes (ir/open.h). */
 bool read_size(struct reader *reader);
 bool read_extent(struct reader *reader);
 /* True if a number that depends on sizes begins here: there are sizes, and it is a name, in parentheses or a call. */

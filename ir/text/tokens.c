@@ -75,7 +75,7 @@ bool next_statement(struct reader *r) {
     return peek(r) >= 0;
 }
 
-/* Words, numbers, strings -------------------------------------------------------------------------------------- */
+/* Words and strings -------------------------------------------------------------------------------------------- */
 
 bool read_word(struct reader *r, const char *also, const char *what, char word[MAX_WORD]) {
     const char *start = place(r);
@@ -89,21 +89,6 @@ bool read_word(struct reader *r, const char *also, const char *what, char word[M
 
 bool read_name(struct reader *r, const char *what, char word[MAX_WORD]) {
     return read_word(r, "_", what, word);
-}
-
-static bool read_digits(struct reader *r, const char *what, int64_t *value) {
-    char word[MAX_WORD];
-    const char *start = place(r);
-    if (!read_word(r, "-", what, word)) return false;
-    return number_parse(word, RT_I64, value) || fail_at(r, start, "%s must be an integer of 64 bits", what);
-}
-
-bool read_int(struct reader *r, int64_t least, int64_t most, const char *what, int64_t *value) {
-    const char *start = place(r);
-    if (!(starts_extent(r) ? read_factor(r, value) : read_digits(r, what, value))) return false;
-    if (*value >= least && *value <= most) return true;
-    if (most == INT64_MAX) return fail_at(r, start, "%s must be at least %lld", what, (long long)least);
-    return fail_at(r, start, "%s must be from %lld to %lld", what, (long long)least, (long long)most);
 }
 
 static int hex_digit(int c) {
@@ -136,27 +121,5 @@ bool read_string(struct reader *r, const char **text) {
         *to++ = (char)c;
     }
     r->at = close + 1;
-    return true;
-}
-
-bool read_ints(struct reader *r, int most, int64_t least, int *n, const int64_t **ints) {
-    VEC(int64_t) list = {0};
-    int64_t value;
-    if (!expect(r, "[")) return false;
-    for (bool more = !take(r, "]"); more; more = !take(r, "]")) {
-        if (list.n == most) return fail_at(r, r->at, "more than %d numbers", most);
-        if (list.n && !expect(r, ",")) return false;
-        const char *start = place(r);
-        if (!r->graph->open) {
-            if (!read_int(r, least, INT64_MAX, "the number", &value)) return false;
-        } else if (!read_expression(r, &value)) {
-            return false;
-        } else if (value < least) {
-            return fail_at(r, start, "the number must be at least %lld", (long long)least);
-        }
-        VEC_PUSH(r->arena, &list, value);
-    }
-    *n = list.n;
-    *ints = list.at;
     return true;
 }

@@ -24,26 +24,26 @@ REWRITE = "^passes/(rewrite/|[^/]*$)"
 # matches a file is its part. Paths are those of the source tree; generated sources have those of the build directory.
 RULES = [
     ("^ir/base/", "^ir/base/|^runtime/base/", 0),
-    ("^ir/", BASE, 24),
+    ("^ir/", BASE, 25),
     ("^passes/[^/]*$", f"{REWRITE}|^passes/(train|plan|place|rank)/|{BASE}", 0),  # the list of passes knows them all
     ("^passes/rewrite/", f"{REWRITE}|{BASE}", 4),
     ("^passes/train/", f"{REWRITE}|^passes/train/|{BASE}", 0),
     ("^passes/plan/", f"{REWRITE}|^passes/(train|plan)/|^passes/embedded|{BASE}", 10),
     ("^passes/place/", f"{REWRITE}|^passes/(train|plan|place)/|{BASE}", 0),
     ("^passes/rank/", f"{REWRITE}|^passes/(train|plan|place|rank)/|{BASE}", 0),
-    ("^codegen/", f"^codegen/|^passes/|{BASE}", 3),
+    ("^codegen/", f"^codegen/|^passes/|{BASE}", 5),
     ("^frontend/read/", f"^frontend/read/|{BASE}", 5),
     ("^frontend/lower/", f"^frontend/(read|lower)/|{BASE}", 8),
     ("^frontend/import/", f"^frontend/(read|lower|import)/|{BASE}", 0),
     ("^frontend/config/", f"^frontend/(config|lower)/|{BASE}", 0),
     # options are parsed into the struct that passes read, whose table lists the settings of --pas
-    ("^frontend/options/", "^frontend/options/|^ir/(base/|decisions[.]|mesh[.])|^runtime/base/", 5),
-    ("^frontend/driver/", f"^frontend/(read|import|config|options|driver)/|^codegen/|^passes/|{BASE}", 5),
+    ("^frontend/options/", "^frontend/options/|^ir/(base/|decisions[.]|mesh[.]|open[.])|^runtime/base/", 5),
+    ("^frontend/driver/", f"^frontend/(read|import|config|options|driver)/|^codegen/|^passes/|{BASE}", 8),
     ("^frontend/cli/", f"^frontend/|^codegen/|^passes/|^runtime/(launch[./]|comm/hosts[.])|{BASE}", 11),
     ("^runtime/base/", "^runtime/base/", 0),
     ("^runtime/cuda/", "^runtime/(cuda|base)/|^runtime/kernels/c/(math|cells|determinant_of|ngrams|overlap|taps|window)[.]h$|^runtime/generated[.]h$", 0),
     ("^runtime/kernels/", "^runtime/(kernels|base)/|^runtime/generated[.]h$|^runtime/core/(rt|ring)[.]c$", 0),  # generated.h's
-    ("^runtime/", "^runtime/", 34),
+    ("^runtime/", "^runtime/", 35),
 ]
 SOURCES = (".c", ".h", ".def", ".inc", ".cu", ".cuh")
 

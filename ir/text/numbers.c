@@ -1,4 +1,4 @@
-/* Open sizes and numbers that depend on them (ir/open.h). */
+/* Numbers: digits, or what depends on open sizes (ir/open.h). */
 #include <string.h>
 
 #include "ir/number.h"
@@ -46,6 +46,13 @@ bool starts_extent(struct reader *r) {
     return r->graph->open && (peek(r) == '"' || peek(r) == '(' || peek(r) == 'l' || peek(r) == 'g');
 }
 
+static bool read_digits(struct reader *r, const char *what, int64_t *value) {
+    char word[MAX_WORD];
+    const char *start = place(r);
+    if (!read_word(r, "-", what, word)) return false;
+    return number_parse(word, RT_I64, value) || fail_at(r, start, "%s must be an integer of 64 bits", what);
+}
+
 static bool read_named(struct reader *r, int64_t *value) {
     const char *name, *start = place(r);
     if (!read_string(r, &name)) return false;
@@ -64,13 +71,6 @@ static bool read_call(struct reader *r, int64_t *value) {
     return fail_at(r, r->at, "a number or the name of a size expected");
 }
 
-static bool read_literal(struct reader *r, int64_t *value) {
-    char word[MAX_WORD];
-    const char *start = place(r);
-    if (!read_word(r, "-", "a number", word)) return false;
-    return number_parse(word, RT_I64, value) || fail_at(r, start, "'%s' is not an integer of 64 bits", word);
-}
-
 bool read_factor(struct reader *r, int64_t *value) {
     skip_blanks(r);
     if (r->depth == MOST_DEPTH) return fail_at(r, r->at, "expressions are nested too deeply");
@@ -78,7 +78,7 @@ bool read_factor(struct reader *r, int64_t *value) {
     const bool good = peek(r) == '"'     ? read_named(r, value)
                       : take(r, "(")     ? read_expression(r, value) && expect(r, ")")
                       : starts_extent(r) ? read_call(r, value)
-                                         : read_literal(r, value);
+                                         : read_digits(r, "a number", value);
     r->depth--;
     return good;
 }
@@ -111,4 +111,34 @@ bool read_expression(struct reader *r, int64_t *value) {
             return fail_at(r, start, "the number is too large");
         *value = open_sum(r->graph->open, *value, less ? -other : other);
     }
+}
+
+bool read_int(struct reader *r, int64_t least, int64_t most, const char *what, int64_t *value) {
+    const char *start = place(r);
+    if (!(starts_extent(r) ? read_factor(r, value) : read_digits(r, what, value))) return false;
+    if (*value >= least && *value <= most) return true;
+    if (most == INT64_MAX) return fail_at(r, start, "%s must be at least %lld", what, (long long)least);
+    return fail_at(r, start, "%s must be from %lld to %lld", what, (long long)least, (long long)most);
+}
+
+bool read_ints(struct reader *r, int most, int64_t least, int *n, const int64_t **ints) {
+    VEC(int64_t) list = {0};
+    int64_t value;
+    if (!expect(r, "[")) return false;
+    for (bool more = !take(r, "]"); more; more = !take(r, "]")) {
+        if (list.n == most) return fail_at(r, r->at, "more than %d numbers", most);
+        if (list.n && !expect(r, ",")) return false;
+        const char *start = place(r);
+        if (!r->graph->open) {
+            if (!read_int(r, least, INT64_MAX, "the number", &value)) return false;
+        } else if (!read_expression(r, &value)) {
+            return false;
+        } else if (value < least) {
+            return fail_at(r, start, "the number must be at least %lld", (long long)least);
+        }
+        VEC_PUSH(r->arena, &list, value);
+    }
+    *n = list.n;
+    *ints = list.at;
+    return true;
 }
