@@ -310,6 +310,15 @@ bool tensor_same_type(const struct tensor *a, const struct tensor *b);
 /* True for WEIGHT, CONST and STATE: a rank can load any part of it at the start, so any layout costs nothing. */
 bool tensor_is_stored(const struct tensor *tensor);
 
+/* The graph at such sizes, in `arena`: extents, attributes and cuts are numbers, and no size is open. It shares
+ * everything else with the graph, whose tensors and nodes have the same ids, and is not to be changed. */
+struct graph *graph_at(const struct graph *graph, const int64_t *sizes, struct arena *arena);
+/* The same at the typical sizes, of which none is 0; the graph itself if no size is open. What costs depend on is read
+ * there. graph_typical_sizes: of a graph with open sizes. */
+const struct graph *graph_typical(const struct graph *graph, struct arena *arena);
+const int64_t *graph_typical_sizes(const struct graph *graph);
+void split_at(const struct graph *graph, struct node_split *split, const int64_t *sizes);
+
 /* Text such as "f32[2,8,96]". */
 const char *tensor_type(struct arena *arena, const struct tensor *tensor);
 /* The same with the names of open sizes: open_text. */

@@ -24,6 +24,7 @@ struct pair {
 };
 struct pairing {
     struct graph *graph;
+    const struct graph *typical; /* of whose extents products are (graph_typical) */
     const int *readers;
     struct uses uses;
     int *place; /* per node: its position in the order */
@@ -94,7 +95,9 @@ static void add_reduction(struct pairing *p, int id) {
         layout_flat_axes(&graph->tensors.at[move->outputs[0]].layout))
         return;
     const struct node *product = node_at(p, pair.product);
-    if (!are_together(product, move) || attr_find(product, "expr") || !measure(graph, product, &pair)) return;
+    if (!are_together(product, move) || attr_find(product, "expr") ||
+        !measure(p->typical, &p->typical->nodes.at[pair.product], &pair))
+        return;
     if (!scatters || count_items(graph, move, move->inputs[0], &pair)) VEC_PUSH(graph->arena, &p->pairs, pair);
 }
 
@@ -119,8 +122,9 @@ static void add_gather(struct pairing *p, int id) {
     for (int u = p->uses.first[whole]; u < p->uses.first[whole + 1]; u++)
         if (pair.product < 0 || p->place[p->uses.users[u]] < p->place[pair.product]) pair.product = p->uses.users[u];
     const struct node *product = pair.product < 0 ? NULL : node_at(p, pair.product);
-    if (product && product->inputs[0] == whole && are_together(product, move) && measure(graph, product, &pair) &&
-        product->inputs[1] != whole && !attr_find(product, "expr") && count_items(graph, move, whole, &pair) &&
+    if (product && product->inputs[0] == whole && are_together(product, move) &&
+        measure(p->typical, &p->typical->nodes.at[pair.product], &pair) && product->inputs[1] != whole &&
+        !attr_find(product, "expr") && count_items(graph, move, whole, &pair) &&
         !communicates_between(p, id, pair.product, pair.axis))
         VEC_PUSH(graph->arena, &p->pairs, pair);
 }
@@ -159,7 +163,8 @@ static int best_runs(const struct pairing *p, const struct machine *machine) {
         double seconds = 0;
         for (int i = 0; i < p->pairs.n; i++) {
             const struct pair *pair = &p->pairs.at[i];
-            seconds += seconds_of(p->graph, machine, pair, tried[t] > 1 ? runs_of(p->graph, pair, tried[t]) : 1);
+            const int runs = tried[t] > 1 ? runs_of(p->graph, pair, tried[t]) : 1;
+            seconds += seconds_of(p->graph, machine, pair, (int)open_typical(p->graph->open, runs));
         }
         if (seconds < least) least = seconds, best = tried[t];
     }
@@ -182,6 +187,7 @@ int pass_product_runs(struct graph *graph, const struct pass_context *context) {
     const struct machine *machine = context->machine ? context->machine : &machine_default;
     struct pairing p = {.graph = graph};
     if (!context->decisions.product_runs) return 0;
+    p.typical = graph_typical(graph, graph->arena);
     p.readers = graph_readers(graph, graph->arena);
     graph_uses(graph, graph->arena, &p.uses);
     p.place = graph_positions(graph, graph->arena);

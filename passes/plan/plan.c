@@ -49,9 +49,67 @@ int split_other_axis(const struct node_split splits[RT_MAX_AXES], const struct d
     return -1;
 }
 
+/* The name of a size as it is written. */
+static const char *plain_name(const void *context, int term) {
+    const struct open_sizes *open = context;
+    const struct open_term *t = &open->terms.at[term];
+    return t->kind == OPEN_SIZE ? open->all.at[t->a].name : NULL;
+}
+
+const char *plan_extent_text(const struct graph *graph, int64_t extent) {
+    return open_text(graph->open, graph->arena, extent, &(struct open_names){plain_name, graph->open}, false);
+}
+
+/* The size that is the number; NULL: it is no size. */
+static const struct open_size *size_of(const struct graph *graph, int64_t value) {
+    for (int i = 0; i < graph->open->all.n; i++)
+        if (graph->open->all.at[i].value == value) return &graph->open->all.at[i];
+    return NULL;
+}
+
+/* The bounds that the size can have where ranks have equal parts of it: "--dim batch=2..8:2". "": there are none. */
+static const char *divided_range(const struct graph *graph, const struct open_size *size, int64_t ways) {
+    struct open_range range = size->range;
+    int64_t step = range.step;
+    while (step % ways) step += range.step;
+    range.step = step;
+    range.least = (range.least + ways - 1) / ways * ways;
+    range.most = range.least + (range.most - range.least) / step * step;
+    range.typical = range.most;
+    return range.most > range.least
+               ? arena_printf(graph->arena, "; --dim %s=%s can be", size->name, open_range_text(graph->arena, &range))
+               : "";
+}
+
+const char *open_cut_refused(const struct graph *graph, int64_t extent, int axis, int64_t ways) {
+    const struct mesh *mesh = &graph->mesh;
+    if (!open_is(graph->open, extent)) return NULL;
+    const char *name = plan_extent_text(graph, extent);
+    const struct open_size *size = size_of(graph, extent);
+    if (axis != mesh_axis(mesh, AXIS_DATA) && axis != mesh_axis(mesh, AXIS_EXPERT))
+        return arena_printf(graph->arena, "its size %s is open, and of open dimensions only the batch is divided",
+                            name);
+    if (extent % ways == 0 && open_is(graph->open, extent / ways)) return NULL;
+    const char *range = size ? open_range_text(graph->arena, &size->range) : "";
+    return arena_printf(graph->arena, "its size %s%s%s is open, and not always a multiple of %lld%s", name,
+                        *range ? "=" : "", range, (long long)ways, size ? divided_range(graph, size, ways) : "");
+}
+
+const char *split_open_refused(const struct graph *graph, const struct dims *dims, const struct node_split *splits,
+                               int axis, const struct node_split *split) {
+    if (!graph->open || split->factor < 0) return NULL;
+    int64_t ways = graph->mesh.axis[axis].size;
+    for (int other = 0; other < graph->mesh.naxes; other++)
+        if (other != axis && splits[other].factor == split->factor) ways *= graph->mesh.axis[other].size;
+    const int64_t pieces = (split->blocks < 0 ? -split->blocks : split->blocks) * split->grain;
+    return open_cut_refused(graph, dims->factor[split->factor].extent / pieces, axis, ways);
+}
+
 const char *split_refused(const struct graph *graph, const struct dims *dims, const struct node_split *splits, int axis,
                           const struct node_split *split) {
     const int other = split_other_axis(splits, dims, axis, split);
+    const char *open = split_open_refused(graph, dims, splits, axis, split);
+    if (open) return open;
     if (other < 0) return "it cannot be divided among that many ranks";
     const char *name = graph->mesh.axis[other].name;
     if (splits[other].factor != split->factor) return arena_printf(graph->arena, "it is already split along %s", name);
@@ -218,7 +276,8 @@ static int apply_split(const struct applying *a, int id, const struct dims *dims
     if (!split_of(node, dims, operand, split, ways, &wanted))
         return diag_error(a->diags, 420, EXIT_LIMIT, node_place(graph, id), "dimension %d of %s cannot be split in %d",
                           split->dim, diag_quote(a->diags, split->tensor), ways);
-    if (!dims_can_nest(dims, &graph->mesh, splits, axis, &wanted))
+    if (!dims_can_nest(dims, &graph->mesh, splits, axis, &wanted) ||
+        split_open_refused(graph, dims, splits, axis, &wanted))
         return diag_error(a->diags, 420, EXIT_LIMIT, node_place(graph, id),
                           "dimension %d of %s cannot be split along %s: %s", split->dim,
                           diag_quote(a->diags, split->tensor), name, split_refused(graph, dims, splits, axis, &wanted));

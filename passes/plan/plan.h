@@ -72,6 +72,15 @@ int draft_first(const struct draft *draft, int stage);
 int split_other_axis(const struct node_split splits[RT_MAX_AXES], const struct dims *dims, int axis,
                      const struct node_split *split);
 
+/* Of a graph with open sizes: why a dimension of so many pieces cannot be divided among ranks along `axis`, for a
+ * message; NULL: it can. Fixed ones can be; of open ones a batch, among the ranks of axis data or expert, in equal
+ * parts for all its sizes. split_open_refused: of the factor that the split divides. */
+const char *open_cut_refused(const struct graph *graph, int64_t extent, int axis, int64_t ways);
+const char *split_open_refused(const struct graph *graph, const struct dims *dims, const struct node_split *splits,
+                               int axis, const struct node_split *split);
+/* A number with the names of sizes, for messages. */
+const char *plan_extent_text(const struct graph *graph, int64_t extent);
+
 /* Why a node with these splits cannot be split along `axis` by `split` too, for a message. */
 const char *split_refused(const struct graph *graph, const struct dims *dims, const struct node_split *splits, int axis,
                           const struct node_split *split);

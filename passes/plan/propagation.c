@@ -52,6 +52,22 @@ void propagation_init(struct propagation *propagation, struct draft *draft, stru
     if (axis < graph->mesh.naxes && graph->mesh.axis[axis].end) propagation->lacking = stages_lacking(draft);
 }
 
+struct propagation *propagation_typical(struct propagation *propagation) {
+    const struct graph *graph = propagation->graph;
+    if (!graph->open) return propagation;
+    struct propagation *typical = ARENA_NEW(propagation->arena, struct propagation);
+    *typical = *propagation;
+    typical->graph = graph_typical(graph, propagation->arena);
+    typical->dims = ARENA_ARRAY(propagation->arena, struct dims *, graph->nodes.n + 1);
+    typical->split = arena_alloc(propagation->arena, (size_t)graph->nodes.n + 1, sizeof *typical->split);
+    memcpy(typical->split, propagation->split, (size_t)graph->nodes.n * sizeof *typical->split);
+    const int64_t *sizes = graph_typical_sizes(graph);
+    for (int i = 0; i < graph->order.n; i++)
+        for (int axis = 0; axis < RT_MAX_AXES; axis++)
+            split_at(graph, &typical->split[graph->order.at[i]][axis], sizes);
+    return typical;
+}
+
 bool propagation_is_fixed(const struct propagation *propagation, int node) {
     const struct draft *draft = propagation->draft;
     return draft->fixed && draft->fixed[node][propagation->axis];
@@ -82,6 +98,7 @@ static bool may_split(struct propagation *propagation, int node, const struct no
         return false;
     const struct limits *limits = propagation->draft->limits;
     if (limits && !limits_allow(limits, node, dims, split)) return false;
+    if (split_open_refused(propagation->graph, dims, propagation->split[node], propagation->axis, split)) return false;
     if (split_other_axis(propagation->split[node], dims, propagation->axis, split) < 0) return true;
     return propagation->nests &&
            dims_can_nest(dims, &propagation->graph->mesh, propagation->split[node], propagation->axis, split);

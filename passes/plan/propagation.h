@@ -40,6 +40,9 @@ struct propagation {
 /* No node is closed, and those that are fixed in the draft are decided. Tables lie in the arena. */
 void propagation_init(struct propagation *propagation, struct draft *draft, struct arena *arena, int axis);
 
+/* What is decided so far, as a graph of the typical sizes (graph_typical) has it, for costs. */
+struct propagation *propagation_typical(struct propagation *propagation);
+
 /* True if the draft gives the node's split along this axis. */
 bool propagation_is_fixed(const struct propagation *propagation, int node);
 

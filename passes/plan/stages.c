@@ -43,7 +43,8 @@ static bool is_cheap(const struct graph *graph, const struct node *node, double 
     return true;
 }
 
-bool *stage_recomputed(const struct graph *graph) {
+bool *stage_recomputed(const struct graph *whole) {
+    const struct graph *graph = graph_typical(whole, whole->arena);
     const double most = cheap_bytes(graph);
     bool *recomputed = ARENA_ARRAY(graph->arena, bool, graph->nodes.n + 1);
     for (int i = 0; i < graph->order.n; i++) {

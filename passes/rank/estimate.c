@@ -288,8 +288,9 @@ static void correct(struct estimate *estimate, double factor) {
     for (size_t i = 0; i < sizeof seconds / sizeof *seconds; i++) *seconds[i] *= factor;
 }
 
-struct estimate estimate_step(const struct rankplan *plan, const struct machine *machine, int units, int groups,
+struct estimate estimate_step(const struct rankplan *planned, const struct machine *machine, int units, int groups,
                               int micro_batches) {
+    const struct rankplan *plan = rankplan_typical(planned, planned->graph->arena);
     const struct graph *graph = plan->graph;
     const int coordinates = schedule_coordinates(graph);
     const bool overlaps = graph_overlaps_stages(graph);

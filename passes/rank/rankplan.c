@@ -23,6 +23,28 @@ bool rankplan_is_literal(const struct graph *graph, const struct node *node, int
            tensor_elements(&graph->tensors.at[id]) == 1;
 }
 
+const struct rankplan *rankplan_at(const struct rankplan *plan, const int64_t *sizes, struct arena *arena) {
+    const struct graph *graph = plan->graph;
+    struct rankplan *view = ARENA_NEW(arena, struct rankplan);
+    *view = *plan;
+    view->graph = graph_at(graph, sizes, arena);
+    view->classes = ARENA_ARRAY(arena, struct rank_class, plan->nclasses);
+    for (int c = 0; c < plan->nclasses; c++) {
+        const struct rank_class *class = &plan->classes[c];
+        int64_t(*dims)[RT_MAX_NDIM] = arena_alloc(arena, (size_t)graph->tensors.n + 1, sizeof *dims);
+        for (int t = 0; t < graph->tensors.n; t++)
+            for (int d = 0; d < graph->tensors.at[t].ndim; d++)
+                dims[t][d] = open_at(graph->open, class->dims[t][d], sizes);
+        view->classes[c] = *class;
+        view->classes[c].dims = dims;
+    }
+    return view;
+}
+
+const struct rankplan *rankplan_typical(const struct rankplan *plan, struct arena *arena) {
+    return plan->graph->open ? rankplan_at(plan, graph_typical_sizes(plan->graph), arena) : plan;
+}
+
 int64_t rankplan_elements(const struct rank_class *class, const struct graph *graph, int tensor) {
     int64_t elements;
     if (!rt_product(class->dims[tensor], graph->tensors.at[tensor].ndim, &elements)) BUG("a part is too large");

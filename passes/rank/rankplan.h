@@ -113,6 +113,11 @@ bool rankplan_is_literal(const struct graph *graph, const struct node *node, int
  * place] in memplan.c); -1: none. */
 int rankplan_in_place(const struct rank_class *class, const struct graph *graph, const struct node *node, int output);
 
+/* The plan as ranks execute it at such sizes (graph_at), with memory as it was planned: for what is estimated or
+ * printed. In `arena`. rankplan_typical: at the typical sizes; the plan itself if no size is open. */
+const struct rankplan *rankplan_at(const struct rankplan *plan, const int64_t *sizes, struct arena *arena);
+const struct rankplan *rankplan_typical(const struct rankplan *plan, struct arena *arena);
+
 /* The number of the shard's class. */
 int rankplan_class_of(const struct rankplan *plan, int shard);
 /* True if shards of the class have that coordinate on mesh axis `axis`. */

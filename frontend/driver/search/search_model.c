@@ -81,8 +81,9 @@ static void make_stem(struct search_model *model, struct arena *arena) {
 }
 
 /* search_model.crossing. */
-static double crossing_of(const struct graph *graph, const struct repeated *repeated, struct arena *arena) {
+static double crossing_of(const struct graph *whole, const struct repeated *repeated, struct arena *arena) {
     if (!repeated->all.n) return 0;
+    const struct graph *graph = graph_typical(whole, arena);
     const struct block *block = &repeated->all.at[0];
     const int end = block->first + block->nodes;
     struct arena *scratch = arena_scratch(arena);

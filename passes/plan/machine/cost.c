@@ -215,7 +215,8 @@ static bool *find_fused(const struct graph *graph, struct arena *arena) {
     return fused;
 }
 
-double *cost_nodes(const struct graph *graph, const struct machine *machine, struct arena *arena) {
+double *cost_nodes(const struct graph *whole, const struct machine *machine, struct arena *arena) {
+    const struct graph *graph = graph_typical(whole, arena);
     double *seconds = ARENA_ARRAY(arena, double, graph->nodes.n + 1);
     const bool *fused = find_fused(graph, arena);
     for (int i = 0; i < graph->order.n; i++) {

@@ -30,7 +30,8 @@ static double cost_of_moves(struct propagation *propagation, int tensor, const s
     return seconds;
 }
 
-double plan_cost(struct propagation *propagation, const struct machine *machine) {
+double plan_cost(struct propagation *decided, const struct machine *machine) {
+    struct propagation *const propagation = propagation_typical(decided);
     const struct graph *graph = propagation->graph;
     const int axis = propagation->axis, stage = graph->mesh.axis[axis].first;
     const struct machine_group group = {machine, propagation->ways, mesh_stride(&graph->mesh, axis, stage)};

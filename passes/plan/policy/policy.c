@@ -91,7 +91,8 @@ int pass_policy(struct graph *graph, const struct pass_context *context) {
     return 0;
 }
 
-void policy_report_replicated(struct propagation *propagation, const char *policy, struct diags *diags) {
+void policy_report_replicated(struct propagation *decided, const char *policy, struct diags *diags) {
+    struct propagation *const propagation = propagation_typical(decided);
     const struct graph *graph = propagation->graph;
     int whole = 0;
     double flops = 0, all = 0;

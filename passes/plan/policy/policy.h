@@ -23,14 +23,14 @@ const struct machine *policy_machine(const struct pass_context *context);
  * what follows from them. policy_sequence, with --sequence-parallel, splits the nodes between them along the sequence.
  */
 void policy_products(struct draft *draft, const struct pass_context *context);
-void policy_sequence(struct draft *draft, const struct pass_context *context);
+int policy_sequence(struct draft *draft, const struct pass_context *context);
 
 /* The number of groups of samples that experts' buffers keep apart (Note [Buffers of experts]); 1: there are none. */
 int64_t policy_groups(const struct graph *graph);
 
 /* Splits dimension 0 of every input, in units of such groups where they divide it, and propagates. Remarks which inputs
- * have too few samples. */
-void policy_split_batch(struct propagation *propagation, int64_t groups, const char *policy, struct diags *diags);
+ * have too few samples. 0, or -1 after E0420 where an open number of samples cannot be divided. */
+int policy_split_batch(struct propagation *propagation, int64_t groups, const char *policy, struct diags *diags);
 
 /* Splits the node by the positions of its operand (batch, positions, features), and propagates up to the nodes that are
  * split already. False if the node cannot be split so. */

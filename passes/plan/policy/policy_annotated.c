@@ -105,7 +105,8 @@ static const char *apply_input(struct annotated *a, int id, const struct annotat
         return have->factor == wanted->factor && have->blocks == wanted->blocks && have->grain == wanted->grain
                    ? NULL
                    : "another input of the node is divided in another way along that axis";
-    if (!dims_can_nest(dims, &a->graph->mesh, splits, cut->axis, wanted))
+    if (!dims_can_nest(dims, &a->graph->mesh, splits, cut->axis, wanted) ||
+        split_open_refused(a->graph, dims, splits, cut->axis, wanted))
         return split_refused(a->graph, dims, splits, cut->axis, wanted);
     dims_nest(splits, a->graph->mesh.naxes, cut->axis, wanted);
     propagation->decided[id] = true;

@@ -130,6 +130,10 @@ int policy_context(struct draft *draft, const struct pass_context *context) {
                     propagation.ways);
         return 0;
     }
+    const char *why = open_cut_refused(graph, positions, axis, propagation.ways);
+    if (why)
+        return diag_error(context->diags, 420, EXIT_LIMIT, graph->name,
+                          "policy context: the positions cannot be divided among %d ranks: %s", propagation.ways, why);
     const bool by_heads = context->decisions.attention == ATTENTION_HEADS;
     if (by_heads) split_heads(&propagation, context->diags);
     split_inputs(&propagation, positions, blocks_of_cut(&propagation, positions, context), context->diags);

@@ -68,7 +68,9 @@ int policy_expert(struct draft *draft, const struct pass_context *context) {
     for (int i = 0; i < graph->order.n && graph->nodes.at[graph->order.at[i]].phase == PHASE_FORWARD; i++)
         policy_divide_updates(&propagation, graph->order.at[i]);
     const int64_t groups = policy_groups(graph);
-    policy_split_batch(&propagation, groups == groups_to_exchange(&propagation) ? groups : 1, "expert", context->diags);
+    if (policy_split_batch(&propagation, groups == groups_to_exchange(&propagation) ? groups : 1, "expert",
+                           context->diags) < 0)
+        return -1;
     policy_report_replicated(&propagation, "expert", context->diags);
     return 0;
 }

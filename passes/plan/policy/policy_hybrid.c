@@ -7,7 +7,7 @@ int policy_hybrid(struct draft *draft, const struct pass_context *context) {
     if (policy_pp(draft, context) < 0) return -1;
     policy_products(draft, context);
     if (policy_context(draft, context) < 0) return -1;
-    policy_sequence(draft, context);
+    if (policy_sequence(draft, context) < 0) return -1;
     if (policy_data(draft, context) < 0) return -1;
     return policy_expert(draft, context);
 }

@@ -218,8 +218,9 @@ static const struct rankc_policy_node *nodes_of(const struct graph *graph, int *
     return nodes;
 }
 
-int policy_plugin_rules(const struct policy_plugin *plugin, const struct graph *graph, struct diags *diags,
+int policy_plugin_rules(const struct policy_plugin *plugin, const struct graph *whole, struct diags *diags,
                         struct rules **out) {
+    const struct graph *graph = graph_typical(whole, whole->arena);
     struct rankc_policy_axis *axes = ARENA_ARRAY(graph->arena, struct rankc_policy_axis, RT_MAX_AXES);
     struct rankc_policy_graph shown = {.ntensors = graph->tensors.n,
                                        .tensors = tensors_of(graph),

@@ -40,8 +40,9 @@ static int count_forward(const struct graph *graph) {
 
 /* Per position of the order: seconds to send the values that are live across it. Recomputed values are not sent. In
  * training their gradients are sent back. */
-static double *crossings(const struct graph *graph, const struct machine *machine, const bool *recomputed,
+static double *crossings(const struct graph *whole, const struct machine *machine, const bool *recomputed,
                          const int *position, int n) {
+    const struct graph *graph = graph_typical(whole, whole->arena);
     const struct machine_group farthest = {machine, INFINITY, 1};
     const double bandwidth = machine_link(&farthest, COLLECTIVE_SEND).bandwidth;
     const int times = graph->train ? 2 : 1;

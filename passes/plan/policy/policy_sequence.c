@@ -70,21 +70,40 @@ static const bool *keep_sums(struct propagation *propagation) {
     return sums;
 }
 
-static void split_sequences(struct propagation *propagation) {
+/* True if the positions of a partial sequence are open. */
+static bool is_open(struct propagation *propagation, const bool *sums, int tensor) {
+    return is_partial_sequence(propagation, sums, tensor) &&
+           open_is(propagation->graph->open, propagation->graph->tensors.at[tensor].dims[POSITIONS]);
+}
+
+static int refuse(const struct propagation *propagation, int id, int tensor, struct diags *diags) {
+    const struct graph *graph = propagation->graph;
+    const int64_t positions = graph->tensors.at[tensor].dims[POSITIONS];
+    return diag_error(diags, 420, EXIT_LIMIT, node_place(graph, id),
+                      "--sequence-parallel cannot divide dimension %d of %s: %s", POSITIONS,
+                      diag_quote(diags, graph->tensors.at[tensor].name),
+                      open_cut_refused(graph, positions, propagation->axis, propagation->ways));
+}
+
+static int split_sequences(struct propagation *propagation, struct diags *diags) {
     const struct graph *graph = propagation->graph;
     const bool *sums = keep_sums(propagation);
     for (int i = 0; i < graph->order.n; i++) {
         const int id = graph->order.at[i];
         const struct node *node = &graph->nodes.at[id];
         for (int k = 0; k < node->ninputs && node->phase <= PHASE_BACKWARD && !propagation->decided[id]; k++)
-            if (is_partial_sequence(propagation, sums, node->inputs[k])) policy_split_positions(propagation, id, k);
+            if (is_open(propagation, sums, node->inputs[k]))
+                return refuse(propagation, id, node->inputs[k], diags);
+            else if (is_partial_sequence(propagation, sums, node->inputs[k]))
+                policy_split_positions(propagation, id, k);
     }
+    return 0;
 }
 
-void policy_sequence(struct draft *draft, const struct pass_context *context) {
+int policy_sequence(struct draft *draft, const struct pass_context *context) {
     const struct graph *graph = draft->graph;
     const int axis = mesh_axis(&graph->mesh, AXIS_TENSOR);
-    if (!context->decisions.sequence_parallel || axis < 0 || graph->mesh.axis[axis].size == 1) return;
+    if (!context->decisions.sequence_parallel || axis < 0 || graph->mesh.axis[axis].size == 1) return 0;
     struct arena *scratch = arena_scratch(graph->arena);
     struct propagation propagation;
     propagation_init(&propagation, draft, scratch, axis);
@@ -93,8 +112,9 @@ void policy_sequence(struct draft *draft, const struct pass_context *context) {
         const int id = graph->order.at[i];
         propagation.decided[id] = propagation.decided[id] || draft->split[id][axis].factor != SPLIT_NONE;
     }
-    split_sequences(&propagation);
+    const int status = split_sequences(&propagation, context->diags);
     for (int i = 0; i < graph->order.n && graph->nodes.at[graph->order.at[i]].phase == PHASE_FORWARD; i++)
         policy_divide_updates(&propagation, graph->order.at[i]);
     arena_release(graph->arena, scratch);
+    return status;
 }

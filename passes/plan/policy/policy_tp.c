@@ -255,6 +255,5 @@ void policy_products(struct draft *draft, const struct pass_context *context) {
 
 int policy_tp(struct draft *draft, const struct pass_context *context) {
     policy_products(draft, context);
-    policy_sequence(draft, context);
-    return 0;
+    return policy_sequence(draft, context);
 }
