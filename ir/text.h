@@ -81,6 +81,9 @@ int text_parse(struct arena *arena, struct diags *diags, const char *file, const
 int text_parse_twin(struct arena *arena, struct diags *diags, const char *file, const char *bytes, size_t length,
                     struct graph **out);
 
+/* Parses a number of the graph: digits, or an expression of its open sizes. False: the text is none. */
+bool text_parse_number(const struct graph *graph, const char *text, int64_t *value);
+
 /* The same for a file of declarations (--ops): "rankc-operators 1", then statements `operator`. *out is a graph that
  * declares them. Kernels are not read. */
 int text_parse_operators(struct arena *arena, struct diags *diags, const char *file, const char *bytes, size_t length,

@@ -33,8 +33,10 @@ static void put_tensor(json *writer, const struct graph *graph, const struct ten
         const struct cut *cut = &tensor->layout.cuts[c];
         window = window || cut->placement.kind == PLACED_WINDOW;
         if (cut->placement.kind != PLACED_PART) continue;
-        rt_json_put_dims(writer,
-                         (int64_t[]){cut->axis, cut->placement.dim, cut->placement.blocks, cut->placement.grain}, 4);
+        const int64_t entry[] = {cut->axis, cut->placement.dim, cut->placement.blocks, cut->placement.grain};
+        rt_json_open(writer, '[', RT_JSON_INLINE);
+        for (size_t i = 0; i < sizeof entry / sizeof *entry; i++) manifest_put_extent(writer, graph, entry[i]);
+        rt_json_close(writer, ']');
     }
     rt_json_close(writer, ']');
     for (int r = 0; r < RT_REDUCES; r++)

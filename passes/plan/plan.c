@@ -6,6 +6,7 @@
 #include "ir/base/map.h"
 #include "ir/op.h"
 #include "ir/schedule.h"
+#include "ir/text.h"
 #include "passes/plan/schedule/schedules.h"
 
 void draft_init(struct draft *draft, const struct graph *graph) {
@@ -186,7 +187,12 @@ static struct plan_split name_split(const struct graph *graph, const struct node
         if (tensor < 0 || (split.dim = dims_dim_cut(dims, o, wanted, &split.blocks, &split.grain)) < 0) continue;
         number_operand(number, dims, o);
         split.tensor = i < operands ? graph->tensors.at[tensor].name : arena_strdup(graph->arena, number);
-        if (says(graph, node, dims, &split, wanted)) return split;
+        if (!says(graph, node, dims, &split, wanted)) continue;
+        if (open_is(graph->open, split.blocks))
+            split.blocks_text = open_text(graph->open, graph->arena, split.blocks, NULL, false);
+        if (open_is(graph->open, split.grain))
+            split.grain_text = open_text(graph->open, graph->arena, split.grain, NULL, false);
+        return split;
     }
     BUG("%s: no operand tells its split along %s", node->name, graph->mesh.axis[axis].name);
 }
@@ -255,10 +261,20 @@ static int mismatch(const struct applying *a, int line, int column, const char *
     return diag_error(a->diags, 424, EXIT_MALFORMED, where, "plan: %s", what);
 }
 
+/* Sets the numbers that the plan gives as expressions of open sizes. */
+static bool evaluate(const struct graph *graph, struct plan_split *split) {
+    return (!split->blocks_text || text_parse_number(graph, split->blocks_text, &split->blocks)) &&
+           (!split->grain_text || text_parse_number(graph, split->grain_text, &split->grain)) && split->blocks &&
+           split->grain > 0;
+}
+
 /* Adds what the plan says of the node to its `splits`, or refuses with node and dimension. */
-static int apply_split(const struct applying *a, int id, const struct dims *dims, const struct plan_split *split,
+static int apply_split(const struct applying *a, int id, const struct dims *dims, const struct plan_split *given,
                        struct node_split *splits) {
     const struct graph *graph = a->graph;
+    struct plan_split copy = *given, *split = &copy;
+    if (!evaluate(graph, split))
+        return mismatch(a, given->line, given->column, "blocks or unit is no number of the model's open sizes");
     const struct node *node = &graph->nodes.at[id];
     const char *name = a->plan->decisions.mesh.axis[split->axis].name;
     const int ways = a->plan->decisions.mesh.axis[split->axis].size, axis = mesh_axis_by_name(&graph->mesh, name);

@@ -21,7 +21,8 @@ struct plan_split {
     const char *tensor;
     int axis, dim; /* axis: an index in the plan's mesh */
     int64_t blocks, grain;
-    int line, column; /* in plan->file */
+    const char *blocks_text, *grain_text; /* as text IR has those that depend on open sizes; NULL: fixed numbers */
+    int line, column;                     /* in plan->file */
 };
 
 struct plan_node {

@@ -34,6 +34,13 @@ void plan_put_mesh(struct rt_json_writer *writer, const struct mesh *mesh) {
     rt_json_close(writer, ']');
 }
 
+static void put_number(struct rt_json_writer *writer, const char *key, int64_t value, const char *text) {
+    if (text)
+        rt_json_key_text(writer, key, text);
+    else
+        rt_json_key_int(writer, key, value);
+}
+
 void plan_put_partition(struct rt_json_writer *writer, const struct plan *plan, const struct plan_node *node,
                         bool cuts) {
     rt_json_key(writer, "partition");
@@ -49,8 +56,8 @@ void plan_put_partition(struct rt_json_writer *writer, const struct plan *plan, 
         rt_json_key_int(writer, "dim", split->dim);
         rt_json_key_int(writer, "ways", plan->decisions.mesh.axis[split->axis].size);
         rt_json_key_text(writer, "axis", plan->decisions.mesh.axis[split->axis].name);
-        if (cuts) rt_json_key_int(writer, "blocks", rt_blocks(split->blocks));
-        if (cuts) rt_json_key_int(writer, "unit", split->grain);
+        if (cuts) put_number(writer, "blocks", rt_blocks(split->blocks), split->blocks_text);
+        if (cuts) put_number(writer, "unit", split->grain, split->grain_text);
         if (cuts && split->blocks < 0) rt_json_key_bool(writer, "mirrored", true);
         rt_json_close(writer, '}');
     }
@@ -139,6 +146,13 @@ static int read_mesh(const struct reader *r, const struct rt_json *mesh) {
     return why ? refuse_file(r, why) : 0;
 }
 
+/* A number, or the text of one that depends on open sizes. */
+static void read_number(struct reader *r, const struct rt_json *value, int64_t *number, const char **text) {
+    const char *given = rt_json_text(value);
+    if (given) *text = arena_strdup(r->arena, given);
+    rt_json_int(value, number);
+}
+
 static int read_split(struct reader *r, const struct rt_json *entry, struct plan_split *split) {
     const char *tensor = rt_json_text(rt_json_member(entry, "tensor")),
                *axis = rt_json_text(rt_json_member(entry, "axis"));
@@ -148,8 +162,8 @@ static int read_split(struct reader *r, const struct rt_json *entry, struct plan
     *split = (struct plan_split){.blocks = 1, .grain = 1, .line = entry->line, .column = entry->column};
     rt_json_int(rt_json_member(entry, "dim"), &dim);
     rt_json_int(rt_json_member(entry, "ways"), &ways);
-    rt_json_int(rt_json_member(entry, "blocks"), &split->blocks);
-    rt_json_int(rt_json_member(entry, "unit"), &split->grain);
+    read_number(r, rt_json_member(entry, "blocks"), &split->blocks, &split->blocks_text);
+    read_number(r, rt_json_member(entry, "unit"), &split->grain, &split->grain_text);
     if (!tensor || !axis) return malformed(r, entry, "a split needs tensor, dim and axis");
     if (split->blocks < 1 || split->grain < 1) return malformed(r, entry, "blocks and unit are at least 1");
     if (mirrored && !rt_json_bool(mirrored, &reversed)) return malformed(r, entry, "mirrored must be true or false");
