@@ -3,9 +3,10 @@
 #include <strings.h>
 
 #include "ir/base/str.h"
-#include "runtime/base/number/checked.h"
+#include "runtime/base/number/formula.h"
 
 enum { MOST_SHOWN = 8 };
+#define OPERATORS " +-*/%(),"
 
 const Onnx__TypeProto__Tensor *sizes_tensor_type(const Onnx__ValueInfoProto *info) {
     bool tensor = info->type && info->type->value_case == ONNX__TYPE_PROTO__VALUE_TENSOR_TYPE;
@@ -69,104 +70,40 @@ static void set(struct sizes *sizes, const char *name, const struct open_range *
 
 /* Dimensions that are expressions of others ------------------------------------------------------------------------ */
 
-enum { EXPRESSION_DEPTH = 64 };
+static bool value_of_name(void *context, const char *name, size_t length, int64_t *out) {
+    const struct sizes *sizes = context;
+    const int at = map_get(&sizes->index, name, length);
+    if (at >= 0) *out = sizes->all.at[at].size;
+    return at >= 0;
+}
 
-#define OPERATORS " +-*/(),"
-
-/* An expression as exporters write it: names, numbers, + - * / // ( ), Max and Min. */
-struct reader {
-    const struct sizes *sizes;
-    const char *at;
-    int depth;
-    int64_t fault; /* OPEN: a name in it has no size; else less than OPEN: it is no expression */
-    const char *unknown;
-};
-enum { NO_EXPRESSION = OPEN - 1 };
-
-static int64_t read_sum(struct reader *reader);
-
-static bool take(struct reader *reader, const char *text) {
-    reader->at += strspn(reader->at, " ");
-    if (strncasecmp(reader->at, text, strlen(text)) != 0) return false;
-    reader->at += strlen(text);
+/* As numbers that other sizes of the specimen change. */
+static bool apply(void *context, char op, int64_t a, int64_t b, int64_t *out) {
+    const struct sizes *sizes = context;
+    struct open_sizes *open = sizes->import->graph->open;
+    if (!rt_formula_apply(op, a, b, out)) return false;
+    switch (op) {
+    case '+': *out = open_sum(open, a, b); break;
+    case '/': *out = open_quotient(open, a, b); break;
+    case '%': *out = open_rest(open, a, b); break;
+    case '<': *out = open_lesser(open, a, b); break;
+    case '>': *out = open_greater(open, a, b); break;
+    default: break;
+    }
     return true;
-}
-
-static int64_t read_name(struct reader *reader) {
-    const char *text = reader->at;
-    const size_t length = strcspn(text, OPERATORS);
-    const int at = map_get(&reader->sizes->index, text, length);
-    reader->at += length;
-    if (at >= 0) return reader->sizes->all.at[at].size;
-    if (!length) reader->fault = NO_EXPRESSION;
-    if (!reader->fault) reader->fault = OPEN, reader->unknown = arena_copy(reader->sizes->import->arena, text, length);
-    return 0;
-}
-
-static int64_t read_pair(struct reader *reader, int64_t (*of)(struct open_sizes *, int64_t, int64_t)) {
-    const int64_t a = read_sum(reader);
-    if (!take(reader, ",")) reader->fault = NO_EXPRESSION;
-    const int64_t b = read_sum(reader);
-    if (!take(reader, ")")) reader->fault = NO_EXPRESSION;
-    return of(reader->sizes->import->graph->open, a, b);
-}
-
-static int64_t read_factor(struct reader *reader) {
-    int64_t value = 0;
-    if (++reader->depth > EXPRESSION_DEPTH) reader->fault = NO_EXPRESSION;
-    if (reader->fault < OPEN) return 0;
-    if (take(reader, "max(")) {
-        value = read_pair(reader, open_greater);
-    } else if (take(reader, "min(")) {
-        value = read_pair(reader, open_lesser);
-    } else if (take(reader, "(") || take(reader, "floor(")) {
-        value = read_sum(reader);
-        if (!take(reader, ")")) reader->fault = NO_EXPRESSION;
-    } else if (*reader->at >= '0' && *reader->at <= '9') {
-        while (*reader->at >= '0' && *reader->at <= '9')
-            if (!rt_mul(value, 10, &value) || !rt_add(value, *reader->at++ - '0', &value))
-                reader->fault = NO_EXPRESSION;
-    } else {
-        value = read_name(reader);
-    }
-    reader->depth--;
-    return value;
-}
-
-static int64_t read_product(struct reader *reader) {
-    int64_t value = read_factor(reader);
-    while (reader->fault >= OPEN) {
-        const bool divides = take(reader, "//") || take(reader, "/");
-        if (!divides && !take(reader, "*")) break;
-        const int64_t other = read_factor(reader);
-        if (divides && other > 0)
-            value = open_quotient(reader->sizes->import->graph->open, value, other);
-        else if ((divides && !reader->fault) || !rt_mul(value, other, &value))
-            reader->fault = NO_EXPRESSION;
-    }
-    return value;
-}
-
-static int64_t read_sum(struct reader *reader) {
-    int64_t value = take(reader, "-") ? -read_product(reader) : read_product(reader);
-    while (reader->fault >= OPEN) {
-        const bool less = take(reader, "-");
-        if (!less && !take(reader, "+")) break;
-        const int64_t other = read_product(reader);
-        value = open_sum(reader->sizes->import->graph->open, value, less ? -other : other);
-    }
-    return value;
 }
 
 /* The size of a name that is an expression; OPEN if a name in it has no size or if it is none. *unknown: that name. */
 static int64_t expression_size(const struct sizes *sizes, const char *name, const char **unknown) {
-    struct reader reader = {.sizes = sizes, .at = name};
+    const struct rt_formula formula = {value_of_name, apply, (void *)(uintptr_t)sizes};
+    const char *missing;
+    size_t length;
+    int64_t value;
     *unknown = NULL;
-    if (!strpbrk(name, "+-*/(") && (*name < '0' || *name > '9')) return OPEN;
-    const int64_t value = read_sum(&reader);
-    if (*reader.at || reader.fault < OPEN || (!reader.fault && value < 0)) return OPEN;
-    *unknown = reader.unknown;
-    return reader.fault ? OPEN : value;
+    if (!strpbrk(name, "+-*/%(") && (*name < '0' || *name > '9')) return OPEN;
+    const enum rt_formula_status status = rt_formula_read(&formula, name, &value, &missing, &length);
+    if (status == RT_FORMULA_UNKNOWN) *unknown = arena_copy(sizes->import->arena, missing, length);
+    return status == RT_FORMULA_OK && value >= 0 ? value : OPEN;
 }
 
 int64_t sizes_of(const struct sizes *sizes, const Onnx__ValueInfoProto *info, size_t at) {

@@ -295,6 +295,8 @@ bool rt_size_fits(const struct rt_size *size, int64_t value);
 /* Writes "1 to 512". */
 void rt_size_range(const struct rt_size *size, char *text, size_t room);
 int rt_open_sizes(struct rt *rt);
+/* The value of a formula of sizes, such as "2 * batch", for the sizes of the current step; 0 if it is none. */
+void rt_size_formula(const struct rt *rt, const char *text, int64_t *out);
 /* Writes "; this rank has the sizes batch 2, seq 9"; nothing if sizes are fixed. */
 void rt_sizes_text(const struct rt *rt, char *text, size_t room);
 

@@ -1,4 +1,5 @@
 /* Sizes that are chosen at run time (struct rt_size). */
+#include "base/number/formula.h"
 #include "core/private.h"
 
 #include <inttypes.h>
@@ -43,6 +44,22 @@ int rt_open_sizes(struct rt *rt) {
     program->find_extents(sizes, private->extents);
     program->find_extents(sizes, private->most_extents);
     return RT_OK;
+}
+
+static bool size_of_name(void *context, const char *name, size_t length, int64_t *out) {
+    const struct rt *rt = context;
+    for (int s = 0; s < rt->program->nsizes; s++) {
+        const char *own = rt->program->sizes[s].name;
+        if (strlen(own) != length || memcmp(own, name, length) != 0) continue;
+        *out = rt->extents[s];
+        return true;
+    }
+    return false;
+}
+
+void rt_size_formula(const struct rt *rt, const char *text, int64_t *out) {
+    const struct rt_formula formula = {size_of_name, NULL, (void *)(uintptr_t)rt};
+    if (!text || rt_formula_read(&formula, text, out, NULL, NULL) != RT_FORMULA_OK) *out = 0;
 }
 
 void rt_sizes_text(const struct rt *rt, char *text, size_t room) {

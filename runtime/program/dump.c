@@ -261,9 +261,11 @@ static const struct rt_json *first_of(const struct rt_json *list) {
     return list && list->kind == RT_JSON_ARRAY ? list->first : NULL;
 }
 
-static int numbers_of(const struct rt_json *list, int64_t *out, int most) {
+/* How many numbers the list has; of a number that follows from open sizes it has the formula. */
+static int numbers_of(const struct rt *rt, const struct rt_json *list, int64_t *out, int most) {
     int n = 0;
-    for (const struct rt_json *e = first_of(list); e && n < most; e = e->next) rt_json_int(e, &out[n++]);
+    for (const struct rt_json *e = first_of(list); e && n < most; e = e->next, n++)
+        if (!rt_json_int(e, &out[n])) rt_size_formula(rt, rt_json_text(e), &out[n]);
     return n;
 }
 
@@ -273,15 +275,15 @@ static unsigned bits_of(const struct rt_json *entry, const char *key) {
     return (unsigned)bits;
 }
 
-static bool read_tensor(struct dump_tensor *t, const struct rt_json *entry, int naxes) {
+static bool read_tensor(const struct rt *rt, struct dump_tensor *t, const struct rt_json *entry, int naxes) {
     const char *dtype = rt_json_text(rt_json_member(entry, "dtype"));
     t->name = rt_json_text(rt_json_member(entry, "name"));
     t->dtype = dtype ? rt_dtype_by_name(dtype) : RT_DTYPE_NONE;
-    t->ndim = numbers_of(rt_json_member(entry, "shape"), t->dims, RT_MAX_NDIM);
+    t->ndim = numbers_of(rt, rt_json_member(entry, "shape"), t->dims, RT_MAX_NDIM);
     for (const struct rt_json *c = first_of(rt_json_member(entry, "cuts")); c && t->ncuts < RT_LAYOUT_AXES;
          c = c->next) {
         int64_t field[4] = {0};
-        if (numbers_of(c, field, 4) < 4 || field[0] < 0 || field[0] >= naxes || field[1] < 0 || field[1] >= t->ndim)
+        if (numbers_of(rt, c, field, 4) < 4 || field[0] < 0 || field[0] >= naxes || field[1] < 0 || field[1] >= t->ndim)
             return false;
         t->cuts[t->ncuts++] = (struct dump_cut){(int)field[0], (int)field[1], field[2], field[3]};
     }
@@ -296,7 +298,7 @@ static bool read_tensor(struct dump_tensor *t, const struct rt_json *entry, int 
 
 static bool read_place(struct dump *d, struct dump_place *place, const struct rt_json *entry) {
     int64_t field[RT_DUMP_FIELDS + 2 * RT_MAX_NDIM];
-    const int n = numbers_of(entry, field, RT_DUMP_FIELDS + 2 * RT_MAX_NDIM);
+    const int n = numbers_of(d->rt, entry, field, RT_DUMP_FIELDS + 2 * RT_MAX_NDIM);
     if (n < RT_DUMP_FIELDS || field[0] < 0 || field[0] >= d->ntensors || field[1] < 0 || field[1] >= d->ninstructions)
         return false;
     const int ndim = d->tensors[field[0]].ndim;
@@ -346,7 +348,7 @@ static bool read_lists(struct dump *d, const struct rt_json *root) {
     for (const struct rt_json *e = first_of(instructions); e; e = e->next) d->instructions[d->ninstructions++] = e;
     bool ok = true;
     for (const struct rt_json *e = first_of(tensors); e; e = e->next)
-        ok = read_tensor(&d->tensors[d->ntensors++], e, rt_layout_axes(d->rt)) && ok;
+        ok = read_tensor(d->rt, &d->tensors[d->ntensors++], e, rt_layout_axes(d->rt)) && ok;
     for (const struct rt_json *e = first_of(class); e && ok; e = e->next) {
         ok = read_place(d, &d->places[d->nplaces], e);
         if (ok) d->places[d->nplaces].wanted = is_wanted(d, &d->places[d->nplaces]);

@@ -141,8 +141,7 @@ static int run_steps(struct rank *self, struct rt *rt) {
     const struct main_options *options = &self->job->options;
     const int64_t all = (int64_t)options->warmup + options->repeat;
     struct rt_progress progress;
-    int status = rt_set_sizes(rt, self->job->sizes);
-    if (status) return fail_rank(self, rt, status);
+    int status = RT_OK;
     rt_progress_begin(&progress, 0, !rt->internal->progress || options->verbose);
     for (int i = -options->warmup; i < options->repeat && !status; i++) {
         status = run_step(self, rt, i);
@@ -266,7 +265,8 @@ static void run_rank(struct rank *self) {
         self->job->threads = rt->threads;
         if (options->verbose) tell_loaded(self->job, rt);
     }
-    status = trace_open(&self->trace, self, rt);
+    if (!self->job->options.steps && (status = rt_set_sizes(rt, self->job->sizes))) fail_rank(self, rt, status);
+    if (!status) status = trace_open(&self->trace, self, rt);
     if (!status) status = dump_open(&self->dump, self, rt);
     if (!status) status = options->steps ? train_steps(self, rt) : run_steps(self, rt);
     status = dump_close(self->dump, trace_close(self->trace, status));
