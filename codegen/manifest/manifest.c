@@ -132,8 +132,8 @@ void manifest_put_shape(json *writer, const struct graph *graph, const int64_t *
     rt_json_close(writer, ']');
 }
 
-/* Writes "sizes": what each call chooses. */
-static void put_sizes(json *writer, const struct open_sizes *open) {
+/* Writes "sizes": what each call chooses, with the size at which "touched" is. */
+static void put_sizes(json *writer, const struct open_sizes *open, const int64_t *sizes) {
     rt_json_key_open(writer, "sizes", '[', RT_JSON_LINES);
     for (int i = 0; i < open->all.n; i++) {
         const struct open_range *range = &open->all.at[i].range;
@@ -143,6 +143,7 @@ static void put_sizes(json *writer, const struct open_sizes *open) {
         rt_json_key_int(writer, "most", range->most);
         rt_json_key_int(writer, "step", range->step);
         rt_json_key_int(writer, "typical", range->typical);
+        if (sizes) rt_json_key_int(writer, "size", sizes[i]);
         rt_json_close(writer, '}');
     }
     rt_json_close(writer, ']');
@@ -273,6 +274,20 @@ static void put_live(json *writer, const struct rank_class *class, int positions
     rt_json_close(writer, '}');
 }
 
+/* Writes "touched": what a call of the manifest's sizes touches of "memory". */
+static void put_touched(json *writer, const struct manifest *manifest, int c) {
+    int64_t bytes[RT_ARENAS], peak = 0;
+    if (!manifest->sizes) return;
+    rankplan_touched(manifest->plan, c, manifest->sizes, bytes);
+    rt_json_key_open(writer, "touched", '{', RT_JSON_INLINE);
+    for (int a = 0; a < RT_ARENAS; a++) {
+        rt_json_key_int(writer, plan_arena_names[a], bytes[a]);
+        peak += bytes[a];
+    }
+    rt_json_key_int(writer, "peak", peak);
+    rt_json_close(writer, '}');
+}
+
 static void put_classes(json *writer, const struct manifest *manifest) {
     const struct rankplan *plan = manifest->plan;
     rt_json_key_open(writer, "classes", '[', RT_JSON_LINES);
@@ -290,6 +305,7 @@ static void put_classes(json *writer, const struct manifest *manifest) {
         }
         rt_json_key_int(writer, "peak", peak);
         rt_json_close(writer, '}');
+        put_touched(writer, manifest, c);
         put_flats(writer, plan->graph, class);
         put_live(writer, class, plan->graph->order.n);
         rt_json_close(writer, '}');
@@ -698,7 +714,7 @@ const char *manifest_text(const struct manifest *manifest) {
     put_key(writer, "graph", manifest->graph_key);
     put_key(writer, "plan", manifest->plan_key);
     rt_json_close(writer, '}');
-    if (graph->open) put_sizes(writer, graph->open);
+    if (graph->open) put_sizes(writer, graph->open, manifest->sizes);
     struct uses uses;
     graph_uses(graph, graph->arena, &uses);
     put_ports(writer, "inputs", graph, graph->inputs.n - graph_gradient_inputs(graph), graph->inputs.at, NULL, &uses);

@@ -341,7 +341,7 @@ static void print_text(const struct compiled_model *compiled, const char *progra
     const struct rt_json *all = rt_json_member(compiled->root, "classes");
     for (const struct rt_json *class = all ? all->first : NULL; class; class = class->next) {
         int64_t bytes[MEMORY_KINDS];
-        memory_of_class(compiled, class, bytes);
+        memory_of_class(compiled, class, "memory", bytes);
         if (bytes[MEMORY_PEAK] > largest) largest = bytes[MEMORY_PEAK];
     }
     const char *directory = str_escape(cli->arena, compiled->directory, strlen(compiled->directory), 0);
@@ -375,7 +375,7 @@ static void tell_details(const struct compiled_model *compiled, int64_t started,
         int64_t bytes[MEMORY_KINDS];
         struct strbuf text;
         strbuf_init(&text, cli->arena);
-        memory_of_class(compiled, class, bytes);
+        memory_of_class(compiled, class, "memory", bytes);
         for (int i = 0; i < MEMORY_KINDS; i++)
             if (bytes[i])
                 strbuf_printf(&text, "%s%s %s", text.length ? ", " : "", memory_kinds[i], format_bytes(bytes[i]).text);

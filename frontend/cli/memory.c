@@ -66,8 +66,9 @@ static void add_flats(const struct compiled_model *compiled, const struct rt_jso
     }
 }
 
-void memory_of_class(const struct compiled_model *compiled, const struct rt_json *class, int64_t bytes[MEMORY_KINDS]) {
-    const struct rt_json *memory = rt_json_member(class, "memory");
+void memory_of_class(const struct compiled_model *compiled, const struct rt_json *class, const char *key,
+                     int64_t bytes[MEMORY_KINDS]) {
+    const struct rt_json *memory = rt_json_member(class, key);
     for (int i = 0; i < MEMORY_KINDS; i++) {
         bytes[i] = 0;
         rt_json_int(rt_json_member(memory, memory_kinds[i]), &bytes[i]);

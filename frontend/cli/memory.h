@@ -11,8 +11,10 @@ extern const char *const memory_kinds[MEMORY_KINDS];
 /* The ranks along an axis of that name: a mesh axis, or "units", the scale units of a ZeRO group. */
 int memory_ways(const struct compiled_model *compiled, const char *axis);
 
-/* Bytes by kind of a rank of the class, an entry of "classes": the arenas as planned, and behind them the slices of
+/* Bytes by kind of a rank of the class, an entry of "classes": the arenas as planned ("memory"), or what
+ * a run touches of them ("touched"), and behind them the slices of
  * tensors that are cut flat (runtime/base/shape/flat.h), whose size depends on the number of scale units. */
-void memory_of_class(const struct compiled_model *compiled, const struct rt_json *class, int64_t bytes[MEMORY_KINDS]);
+void memory_of_class(const struct compiled_model *compiled, const struct rt_json *class, const char *key,
+                     int64_t bytes[MEMORY_KINDS]);
 
 #endif

@@ -10,6 +10,7 @@
 #include "frontend/driver/output/location.h"
 #include "frontend/driver/reuse/reuse.h"
 #include "frontend/driver/search/search.h"
+#include "frontend/driver/sizes_at.h"
 #include "ir/base/own.h"
 #include "ir/base/str.h"
 #include "ir/text.h"
@@ -36,6 +37,15 @@ static int plan(const struct options *options, struct arena *arena, struct diags
     return job_read(job) < 0 || job_plan_ranks(job) < 0 ? -1 : job_number_sources(job);
 }
 
+/* The sizes at which memory is shown: those that are given beside the bounds. */
+static int take_sizes(const struct job *job, const struct option_sizes *dims, const int64_t **out) {
+    const struct open_sizes *open = job->graph->open;
+    int64_t *sizes = ARENA_ARRAY(job->arena, int64_t, OPEN_SIZES);
+    for (int i = 0; open && i < open->all.n; i++) sizes[i] = open->all.at[i].range.most;
+    *out = sizes;
+    return sizes_at(open, dims->more.at, dims->more.n, job->diags, sizes);
+}
+
 int driver_plan(const struct options *options, struct arena *arena, struct diags *diags, const char **manifest_json,
                 int *ranks) {
     struct job *job;
@@ -48,6 +58,8 @@ int driver_plan(const struct options *options, struct arena *arena, struct diags
     }
     if (!status) {
         struct manifest manifest = job_manifest(job, NULL);
+        const struct option_sizes *dims = &job->options->dims;
+        if (dims->more.n && (status = take_sizes(job, dims, &manifest.sizes)) < 0) return status;
         manifest.search = &found, manifest.put_search = found.job ? search_put : NULL;
         *manifest_json = manifest_text(&manifest);
         *ranks = job->runtime_ngpus;

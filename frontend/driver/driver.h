@@ -36,6 +36,10 @@ int driver_dump(const struct options *options, struct arena *arena, struct diags
 int driver_compile_whole(const char *dir, const char *out, const char *instance, enum choice dtype, int micro_batches,
                          bool silent, struct arena *arena, struct diags *diags);
 
+/* The manifest of the compiled model in `dir`, whose sizes are open, with "touched" at the sizes of options->dims. */
+int driver_show_at(const char *dir, const struct options *options, struct arena *arena, struct diags *diags,
+                   const char **manifest_json);
+
 /* Verifies the compiled model in `dir`: applies plan.json to graph.rir, verifies that the result computes the same as
  * the one-device graph at every level, and compares all files with what this plan generates (verify_directory.c). */
 int driver_verify(const char *dir, const struct options *options, struct arena *arena, struct diags *diags);

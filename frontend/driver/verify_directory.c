@@ -11,6 +11,7 @@
 #include "frontend/driver/program/build_program.h"
 #include "frontend/driver/driver.h"
 #include "frontend/driver/reuse/reuse_keys.h"
+#include "frontend/driver/sizes_at.h"
 #include "frontend/driver/files/sliced_weights.h"
 #include "frontend/driver/files/weight_files.h"
 #include "frontend/read/onnx_mapping.h"
@@ -401,6 +402,39 @@ static int check_specimen(struct check *check, bool second, int nfiles) {
     if (!status) status = check_plan(check, &plan);
     if (!status && check_result(check, &plan, nfiles) < 0) status = check_build(check);
     return unmap_model(check) < 0 ? -1 : status;
+}
+
+int driver_show_at(const char *dir, const struct options *options, struct arena *arena, struct diags *diags,
+                   const char **manifest_json) {
+    struct check check = {.dir = dir, .silent = true, .arena = arena, .diags = diags};
+    struct rankplan plan;
+    struct sources sources;
+    int64_t sizes[OPEN_SIZES];
+    int nfiles, status = read_manifest(&check, &nfiles);
+    if (!status) status = read_plan(&check);
+    if (!status) status = read_graph(&check, false);
+    const struct open_sizes *open = status ? NULL : check.graph->open;
+    for (int i = 0; open && i < open->all.n; i++) sizes[i] = open->all.at[i].range.most;
+    if (!status) status = sizes_at(open, options->dims.all.at, options->dims.all.n, diags, sizes);
+    if (!status) status = sizes_at(open, options->dims.more.at, options->dims.more.n, diags, sizes);
+    if (!status) status = read_target(&check);
+    if (!status) status = attach_model(&check);
+    if (!status) status = check_plan(&check, &plan);
+    if (!status) {
+        const struct program_info info = info_of(&check, nfiles);
+        sources_find(&sources, &plan, check.target);
+        const struct manifest manifest = {.plan = &plan,
+                                          .decided = &check.decided,
+                                          .sources = &sources,
+                                          .info = &info,
+                                          .target = check.target,
+                                          .graph_key = &check.keys.graph,
+                                          .plan_key = &check.keys.plan,
+                                          .sizes = sizes};
+        *manifest_json = manifest_text(&manifest);
+        if (!*manifest_json) status = diag_error(diags, 500, EXIT_LIMIT, NULL, "out of memory");
+    }
+    return unmap_model(&check) < 0 ? -1 : status;
 }
 
 int driver_verify(const char *dir, const struct options *options, struct arena *arena, struct diags *diags) {

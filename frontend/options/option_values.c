@@ -202,8 +202,13 @@ static int set_sizes(struct parser *parser, const struct value *value) {
     if (!equals || equals == value->text || !open_range_parse(equals + 1, &item.range, &rest) || *rest)
         return bad_sizes(parser, value, "NAME=SIZE", "");
     item.name = arena_copy(parser->arena, value->text, (size_t)(equals - value->text));
-    for (int i = 0; i < sizes->all.n; i++)
-        if (!strcmp(sizes->all.at[i].name, item.name)) return repeated_name(parser, value, item.name);
+    for (int i = 0; i < sizes->all.n; i++) {
+        if (strcmp(sizes->all.at[i].name, item.name) != 0) continue;
+        if (parser->options->verb != VERB_SHOW && parser->options->verb != VERB_VERIFY)
+            return repeated_name(parser, value, item.name);
+        VEC_PUSH(parser->arena, &sizes->more, item);
+        return 0;
+    }
     VEC_PUSH(parser->arena, &sizes->all, item);
     return 0;
 }

@@ -84,7 +84,7 @@ struct option_size {
     struct open_range range;
 };
 struct option_sizes {
-    VEC(struct option_size) all;
+    VEC(struct option_size) all, more; /* more: further sizes of names in `all`, where a verb takes several */
 };
 
 /* Words that --shape takes in place of sizes, by number of dimensions; ended by NULL. */

@@ -27,7 +27,8 @@ int options_of(const struct decision *row) {
 const char *options_compiling(const struct options *options, struct arena *arena) {
     for (int i = 0; i < OPTIONS; i++)
         if (options->given[i] && option_of_verb(&option_rows[i], VERB_PLAN) &&
-            !option_of_verb(&option_rows[i], VERB_TRAIN))
+            !option_of_verb(&option_rows[i], VERB_TRAIN) &&
+            !(options->verb == VERB_SHOW && option_of_verb(&option_rows[i], VERB_VERIFY)))
             return arena_printf(arena, "--%s", option_rows[i].name);
     return NULL;
 }
@@ -98,7 +99,8 @@ static const char *shapes_text(const struct option_shapes *shapes, struct arena 
         const struct option_shape *shape = &shapes->all.at[i];
         struct strbuf sizes;
         strbuf_init(&sizes, arena);
-        for (int d = 0; d < shape->ndim; d++) strbuf_printf(&sizes, "%s%s", d ? "," : "", open_range_text(arena, &shape->sizes[d]));
+        for (int d = 0; d < shape->ndim; d++)
+            strbuf_printf(&sizes, "%s%s", d ? "," : "", open_range_text(arena, &shape->sizes[d]));
         for (const struct option_shape_word *row = option_shape_words; row->word; row++)
             if (row->ndim == shape->ndim) strbuf_puts(&sizes, row->word);
         pairs[i] = (struct pair){shape->name, strbuf_text(&sizes)};

@@ -413,10 +413,8 @@ static struct rank_class largest(const struct graph *graph, const struct rank_cl
     return bound;
 }
 
-/* Bytes of workspace of a node: what the target's kernel asks for; of an exchange of parts, all that is sent and
- * received; of other collectives, the larger of operand and result. */
-static int64_t scratch_of(const struct rankplan *plan, const struct rank_class *class, const struct rank_class *bound,
-                          const struct node *node) {
+int64_t memplan_scratch(const struct rankplan *plan, const struct rank_class *class, const struct rank_class *bound,
+                        const struct node *node) {
     if ((node->op->kind == OP_KERNEL || node->op->kind == OP_PROGRAM) && plan->kernels.of) {
         const struct target_kernel *kernel = &plan->kernels.of[node->op->id];
         return kernel->scratch ? kernel->scratch(plan->graph, bound, node) : 0;
@@ -598,7 +596,7 @@ void memplan_make(struct rankplan *plan) {
         class->live[RT_SCRATCH] = ARENA_ARRAY(graph->arena, int64_t, graph->order.n + 1);
         for (int i = 0; i < graph->order.n; i++) {
             const struct node *node = &graph->nodes.at[graph->order.at[i]];
-            int64_t scratch = rankplan_part(class, node) ? scratch_of(plan, class, &bound, node) : 0;
+            int64_t scratch = rankplan_part(class, node) ? memplan_scratch(plan, class, &bound, node) : 0;
             class->live[RT_SCRATCH][i] = scratch;
             if (scratch > class->bytes[RT_SCRATCH]) class->bytes[RT_SCRATCH] = scratch;
         }

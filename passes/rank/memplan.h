@@ -14,6 +14,11 @@ void memplan_make(struct rankplan *plan);
 /* Checks that no tensor is overwritten before its last use: 0, or -1 after a diagnostic. */
 int memplan_verify(const struct rankplan *plan, struct diags *diags);
 
+/* Bytes of workspace of a node: what the target's kernel asks for; of an exchange of parts, all that is sent and
+ * received; of other collectives, the larger of operand and result.. bound: the class with the extents of the largest sizes. */
+int64_t memplan_scratch(const struct rankplan *plan, const struct rank_class *class, const struct rank_class *bound,
+                        const struct node *node);
+
 /* Slots (slots.c) -------------------------------------------------------------------------------------------------- */
 
 /* Lists the values in a slot of the class and sets the size of a slot: class->kept and slot_bytes. With several slots

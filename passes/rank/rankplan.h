@@ -155,6 +155,9 @@ double rankplan_operand_bytes(const struct rank_class *class, const struct graph
 int64_t rankplan_peak(const struct rankplan *plan, const struct rank_class *class, int units, int groups,
                       int64_t bytes[RT_ARENAS]);
 
+/* Of a plan with open sizes: the bytes of each arena that a call of such sizes touches on ranks of class c. */
+void rankplan_touched(const struct rankplan *plan, int c, const int64_t *sizes, int64_t bytes[RT_ARENAS]);
+
 /* Bytes of the memory that a root takes, aligned. Shared ones take those of the largest part among all classes of
  * the coordinate, so that offsets are equal on all of them. */
 int64_t rankplan_memory(const struct rankplan *plan, const struct rank_class *class, int root);

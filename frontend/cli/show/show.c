@@ -150,10 +150,12 @@ struct shown {
     struct arena *arena;
 };
 
-static void put_memory_of(const struct shown *shown, const struct rt_json *class) {
+/* Member `key` of the class, "memory" or "touched", if it has it. */
+static void put_memory_of(const struct shown *shown, const struct rt_json *class, const char *key) {
     int64_t bytes[MEMORY_KINDS];
-    memory_of_class(shown->compiled, class, bytes);
-    rt_json_key_open(shown->writer, "memory", '{', RT_JSON_LINES);
+    if (strcmp(key, "memory") != 0 && !rt_json_member(class, key)) return;
+    memory_of_class(shown->compiled, class, key, bytes);
+    rt_json_key_open(shown->writer, key, '{', RT_JSON_LINES);
     for (int i = 0; i < MEMORY_KINDS; i++) rt_json_key_int(shown->writer, memory_kinds[i], bytes[i]);
     rt_json_close(shown->writer, '}');
 }
@@ -166,7 +168,8 @@ static void put_all_ranks(const struct shown *shown, const char *key) {
         rt_json_open(shown->writer, '{', RT_JSON_INLINE);
         rt_json_key_int(shown->writer, "rank", rank);
         copy_member(shown->writer, class, "source");
-        put_memory_of(shown, class);
+        put_memory_of(shown, class, "memory");
+        put_memory_of(shown, class, "touched");
         rt_json_close(shown->writer, '}');
     }
     rt_json_close(shown->writer, ']');
@@ -271,6 +274,11 @@ static void put_value_if_any(const struct shown *shown, const char *key) {
     if (rt_json_member(shown->compiled->root, key)) put_value(shown, key);
 }
 
+/* "inputs" and "outputs" of a program with open sizes, whose shapes have their names. */
+static void put_open_ports(const struct shown *shown, const char *key) {
+    if (rt_json_member(shown->compiled->root, "sizes")) put_value(shown, key);
+}
+
 /* Writes the plan as JSON. */
 static struct rt_json_writer *put_all(const struct compiled_model *compiled, struct cli *cli) {
     static const struct {
@@ -280,6 +288,9 @@ static struct rt_json_writer *put_all(const struct compiled_model *compiled, str
                    {"target", put_value},
                    {"plan_ngpus", put_value},
                    {"runtime_ngpus", put_number_of_ranks},
+                   {"sizes", put_value_if_any},
+                   {"inputs", put_open_ports},
+                   {"outputs", put_open_ports},
                    {"ranks", put_all_ranks},
                    {"communication", put_all_communication},
                    {"live", put_all_live},
@@ -319,11 +330,37 @@ static void put_ports(struct strbuf *out, const struct compiled_model *compiled,
         const struct rt_json *shape = rt_json_member(port, "shape");
         for (const struct rt_json *dim = elements(shape); dim; dim = dim->next) {
             int64_t size = 0;
+            const char *text = dim->kind == RT_JSON_STRING ? show_text(dim, out->arena) : NULL;
             rt_json_int(dim, &size);
-            strbuf_printf(out, "%s%" PRId64, dim == shape->first ? "" : ",", size);
+            strbuf_printf(out, "%s%s", dim == shape->first ? "" : ",",
+                          text ? text : arena_printf(out->arena, "%" PRId64, size));
         }
         strbuf_puts(out, "]\n");
     }
+}
+
+/* "sizes    batch=1..8, seq=1..512@128". */
+static void put_sizes(struct strbuf *out, const struct compiled_model *compiled) {
+    const struct rt_json *size = elements(rt_json_member(compiled->root, "sizes"));
+    const char *before = "sizes    ";
+    if (!size) return;
+    for (; size; size = size->next, before = ", ") {
+        const struct open_range range = {integer(size, "least"), integer(size, "most"), integer(size, "step"),
+                                         integer(size, "typical")};
+        strbuf_printf(out, "%s%s=%s", before, show_text(rt_json_member(size, "name"), out->arena),
+                      open_range_text(out->arena, &range));
+    }
+    strbuf_puts(out, "\n");
+}
+
+/* "batch=1, seq=128": the sizes at which the memory is shown that a run touches; "": none. */
+static const char *sizes_touched(const struct compiled_model *compiled, struct arena *arena) {
+    const struct rt_json *size = elements(rt_json_member(compiled->root, "sizes"));
+    const char *text = "";
+    for (; size && rt_json_member(size, "size"); size = size->next)
+        text = arena_printf(arena, "%s%s%s=%" PRId64, text, *text ? ", " : "",
+                            show_text(rt_json_member(size, "name"), arena), integer(size, "size"));
+    return text;
 }
 
 static const char *mesh_text(const struct compiled_model *compiled, struct arena *arena) {
@@ -347,6 +384,7 @@ static void put_header(struct strbuf *out, const struct compiled_model *compiled
                   *mesh ? ")" : "");
     put_ports(out, compiled, "inputs");
     put_ports(out, compiled, "outputs");
+    put_sizes(out, compiled);
 }
 
 static bool same_traffic(const struct rt_json *left, const struct rt_json *right, struct arena *arena) {
@@ -473,11 +511,11 @@ static struct memory_row *find_row(struct memory_rows *rows, const int64_t bytes
     return &rows->all.at[rows->all.n - 1];
 }
 
-static void read_rows(struct memory_rows *rows, const struct compiled_model *compiled, const struct rt_json **classes,
-                      bool used[MEMORY_KINDS], struct arena *arena) {
+static void read_rows(struct memory_rows *rows, const struct compiled_model *compiled, const char *key,
+                      const struct rt_json **classes, bool used[MEMORY_KINDS], struct arena *arena) {
     for (int64_t rank = 0; rank < compiled->runtime_ngpus; rank++) {
         int64_t bytes[MEMORY_KINDS];
-        memory_of_class(compiled, classes[rank % compiled->plan_ngpus], bytes);
+        memory_of_class(compiled, classes[rank % compiled->plan_ngpus], key, bytes);
         for (int i = 0; i < MEMORY_KINDS; i++) used[i] |= bytes[i] != 0;
         VEC_PUSH(arena, &find_row(rows, bytes, arena)->ranks.all, rank);
     }
@@ -487,11 +525,13 @@ static int column_width(int kind) {
     return strlen(memory_kinds[kind]) < 10 ? 10 : 13;
 }
 
-static void put_memory(struct strbuf *out, const struct compiled_model *compiled, const struct rt_json **classes) {
+/* A table of the memory that is planned, or touched, which is member `key` of the classes. */
+static void put_memory(struct strbuf *out, const struct compiled_model *compiled, const struct rt_json **classes,
+                       const char *key, const char *title) {
     struct memory_rows rows = {0};
     bool used[MEMORY_KINDS] = {[MEMORY_KINDS - 1] = true};
-    read_rows(&rows, compiled, classes, used, out->arena);
-    strbuf_printf(out, "\n%-20s", "memory");
+    read_rows(&rows, compiled, key, classes, used, out->arena);
+    strbuf_printf(out, "\n%-20s", title);
     for (int i = 0; i < MEMORY_KINDS; i++)
         if (used[i]) strbuf_printf(out, " %*s", column_width(i), memory_kinds[i]);
     strbuf_putc(out, '\n');
@@ -559,7 +599,11 @@ static int show(const struct compiled_model *compiled, struct cli *cli) {
     show_parameters(&out, compiled, cli->options->verbose);
     put_communication(&out, compiled, classes);
     put_schedule(&out, compiled);
-    put_memory(&out, compiled, classes);
+    put_memory(&out, compiled, classes, "memory", "memory");
+    if (*sizes_touched(compiled, cli->arena)) {
+        put_memory(&out, compiled, classes, "touched", "touched");
+        strbuf_printf(&out, "  by a run of %s\n", sizes_touched(compiled, cli->arena));
+    }
     show_estimate(&out, compiled);
     put_whole_weights(&out, compiled);
     fputs(strbuf_text(&out), stdout);
@@ -577,10 +621,22 @@ int show_model(struct cli *cli) {
     return status;
 }
 
+/* With --dim: the memory that runs of these sizes touch, too. */
+static int show_at(const struct compiled_model *compiled, struct cli *cli) {
+    struct compiled_model at;
+    const char *manifest = NULL;
+    if (driver_show_at(compiled->directory, cli->options, cli->arena, cli->diags, &manifest) < 0 ||
+        compiled_parse(&at, manifest, compiled->runtime_ngpus, cli) < 0)
+        return -1;
+    int status = show(&at, cli);
+    compiled_close(&at);
+    return status;
+}
+
 static int show_directory(struct cli *cli) {
     struct compiled_model compiled;
     if (compiled_open(&compiled, cli->options->operand, cli)) return -1;
-    int status = show(&compiled, cli);
+    int status = cli->options->dims.all.n ? show_at(&compiled, cli) : show(&compiled, cli);
     compiled_close(&compiled);
     return status;
 }

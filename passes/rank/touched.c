@@ -1,0 +1,67 @@
+/* What a run of smaller sizes touches of the memory that is planned for the largest (ir/open.h). */
+#include <stdlib.h>
+#include <string.h>
+
+#include "passes/rank/memplan.h"
+
+struct run {
+    int64_t begin, end;
+};
+struct runs {
+    VEC(struct run) all;
+};
+
+static int by_begin(const void *left, const void *right) {
+    const struct run *a = left, *b = right;
+    return (a->begin > b->begin) - (a->begin < b->begin);
+}
+
+/* Bytes that lie in at least one of the runs. */
+static int64_t bytes_of(struct runs *runs) {
+    int64_t bytes = 0, end = 0;
+    if (runs->all.n) qsort(runs->all.at, (size_t)runs->all.n, sizeof *runs->all.at, by_begin);
+    for (int i = 0; i < runs->all.n; i++) {
+        const struct run *run = &runs->all.at[i];
+        if (run->end <= end) continue;
+        bytes += run->end - (run->begin > end ? run->begin : end);
+        end = run->end;
+    }
+    return bytes;
+}
+
+/* Adds the memory of a root, in each of its slots. */
+static void add_root(struct runs *runs, const struct rankplan *plan, const struct rank_class *class, int root) {
+    const struct plan_place *place = &class->place[root];
+    const int64_t bytes = rankplan_memory(plan, class, root);
+    const int slots = place->stride ? class->schedule->shape.slots[place->set] : 1;
+    for (int slot = 0; slot < slots; slot++) {
+        const int64_t begin = place->offset + slot * place->stride;
+        VEC_PUSH(plan->graph->arena, &runs->all, ((struct run){begin, begin + bytes}));
+    }
+}
+
+static int64_t most_scratch(const struct rankplan *plan, const struct rank_class *class) {
+    int64_t most = 0;
+    for (int i = 0; i < plan->graph->order.n; i++) {
+        const struct node *node = &plan->graph->nodes.at[plan->graph->order.at[i]];
+        const int64_t bytes = rankplan_part(class, node) ? memplan_scratch(plan, class, class, node) : 0;
+        if (bytes > most) most = bytes;
+    }
+    return most;
+}
+
+void rankplan_touched(const struct rankplan *planned, int c, const int64_t *sizes, int64_t bytes[RT_ARENAS]) {
+    const struct rankplan *plan = rankplan_at(planned, sizes, planned->graph->arena);
+    const struct rank_class *class = &plan->classes[c];
+    struct runs runs[RT_ARENAS] = {0};
+    for (int t = 0; t < plan->graph->tensors.n; t++) {
+        const struct plan_place *place = &class->place[t];
+        if (plan->root[t] == t && place->offset >= 0 &&
+            (place->arena == RT_ACTIVATIONS || place->arena == RT_COMMUNICATION))
+            add_root(&runs[place->arena], plan, class, t);
+    }
+    memcpy(bytes, class->bytes, sizeof class->bytes);
+    for (int arena = 0; arena < RT_ARENAS; arena++)
+        if (arena == RT_ACTIVATIONS || arena == RT_COMMUNICATION) bytes[arena] = bytes_of(&runs[arena]);
+    bytes[RT_SCRATCH] = most_scratch(plan, class);
+}
