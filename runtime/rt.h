@@ -138,6 +138,9 @@ int rt_infer_step(struct rt *rt, const void *const *inputs, void *const *outputs
  * sizes are then those of before. */
 int rt_set_sizes(struct rt *rt, const int64_t *sizes);
 
+/* The extents of an input or output for the current sizes: writes port->ndim numbers to dims. */
+int rt_port_extents(const struct rt *rt, const struct rt_port *port, int64_t *dims);
+
 /* Training ---------------------------------------------------------------------------------------------------------
  *
  * A program with a loss: rt_train_batch and rt_train_step run a whole step. Or in parts: rt_gradients; then, in this

@@ -16,6 +16,13 @@ struct rt_port rt_port_at(const struct rt_port *port, const int64_t *extents) {
     return at;
 }
 
+int rt_port_extents(const struct rt *rt, const struct rt_port *port, int64_t *dims) {
+    if (!rt || !port || !dims) return RT_ERROR_USAGE;
+    const struct rt_port at = rt_port_at(port, rt->extents);
+    memcpy(dims, at.dims, (size_t)port->ndim * sizeof *dims);
+    return RT_OK;
+}
+
 void rt_most_sizes(const struct rt_program *program, int64_t *sizes) {
     for (int s = 0; s < program->nsizes; s++) sizes[s] = program->sizes[s].most;
 }
