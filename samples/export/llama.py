@@ -1,4 +1,5 @@
-"""Exports a small Llama with grouped attention by PyTorch's default exporter, as samples/models/llama.onnx was: llama.py OUT.onnx
+"""Exports a small Llama with grouped attention by PyTorch's default exporter, as samples/models/llama.onnx was, and with --dynamic llama_any.onnx, whose
+batch and number of positions vary: llama.py OUT.onnx [--dynamic]
 
 Needs torch, transformers and onnxscript. The exporter records modules and source lines, which generated code shows; the paths of this
 machine and all frames but the innermost outside of PyTorch are removed from them."""
@@ -23,8 +24,9 @@ torch.manual_seed(0)
 config = LlamaConfig(hidden_size=24, intermediate_size=48, num_hidden_layers=4, num_attention_heads=6, num_key_value_heads=2, vocab_size=100, tie_word_embeddings=True,
                      max_position_embeddings=64)
 module = Logits(LlamaForCausalLM(config)).eval()
+dynamic = "--dynamic" in sys.argv[2:]
 torch.onnx.export(module, (torch.randint(0, 100, (2, 12)),), sys.argv[1], input_names=["input_ids"], output_names=["logits"], dynamo=True,
-                  external_data=False)
+                  external_data=False, dynamic_shapes=({0: "batch", 1: "seq"},) if dynamic else None)
 
 model = onnx.load(sys.argv[1])
 for node in model.graph.node:
