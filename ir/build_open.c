@@ -49,6 +49,15 @@ static bool fold_numbers(struct open_sizes *open, enum op_id op, int64_t a, int6
     }
 }
 
+/* The same; false also if the result cannot be told from other numbers of the specimen. */
+static bool folds(struct open_sizes *open, enum op_id op, int64_t a, int64_t b, int64_t *result) {
+    const bool before = open->spoiled;
+    open->spoiled = false;
+    const bool folded = fold_numbers(open, op, a, b, result) && !open->spoiled;
+    open->spoiled = before;
+    return folded;
+}
+
 /* True for operators that move elements, or multiply them: what they compute from numbers in a specimen is right for
  * all sizes. */
 static bool keeps_numbers(const struct graph *graph, const struct node *node) {
@@ -96,7 +105,7 @@ const void *build_fold_open(struct graph *graph, int id) {
             if (rt_dtype_is_float(in->dtype)) return NULL;
             operand[k] = eval_load(eval_bytes(graph, in), in->dtype, element_of(&out, in, i)).i;
         }
-        if (!fold_numbers(graph->open, node->op->id, operand[0], operand[1], &values[i])) return NULL;
+        if (!folds(graph->open, node->op->id, operand[0], operand[1], &values[i])) return NULL;
     }
     void *bytes = arena_alloc(graph->arena, (size_t)n + 1, rt_dtype_bytes(out.dtype));
     rt_convert(bytes, out.dtype, values, RT_I64, (size_t)n);

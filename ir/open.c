@@ -8,6 +8,8 @@
 enum {
     DEPTH = 12, /* of products */
     MOST_WEIGHT = 400,
+    CORNERS = 5,
+    TRIED = 96 /* sizes at which expressions are compared */,
     LEAST_ATOM = 100 /* smaller numbers are not taken for atoms in products */
 };
 
@@ -86,8 +88,7 @@ static int64_t specimen_of(const struct open_sizes *open, const struct open_rang
 }
 
 static int term_add(struct open_sizes *open, struct open_term term) {
-    if (!map_put(&open->known, (const char *)&term.value, sizeof term.value, open->terms.n))
-        return map_get(&open->known, (const char *)&term.value, sizeof term.value);
+    map_put(&open->known, (const char *)&term.value, sizeof term.value, open->terms.n);
     VEC_PUSH(open->arena, &open->terms, term);
     return open->terms.n - 1;
 }
@@ -152,13 +153,84 @@ static int term_or_number(struct open_sizes *open, int64_t value) {
     return term >= 0 ? term : number_term(open, value);
 }
 
-/* Makes `value` known as an atom, unless it is made of too much. Something fixed that has its value by chance differs
- * in another specimen. */
+static int64_t floor_of(int64_t a, int64_t b) {
+    return a / b - (a % b < 0);
+}
+
+static int64_t apply(enum open_kind kind, int64_t a, int64_t b) {
+    switch (kind) {
+    case OPEN_SUM: return a + b;
+    case OPEN_PRODUCT: return a * b;
+    case OPEN_QUOTIENT: return b ? floor_of(a, b) : 0;
+    case OPEN_REST: return b ? a - floor_of(a, b) * b : a;
+    case OPEN_LESSER: return a < b ? a : b;
+    default: return a < b ? b : a;
+    }
+}
+
+static int64_t evaluate(const struct open_sizes *open, int term, const int64_t *sizes) {
+    const struct open_term *t = &open->terms.at[term];
+    if (t->kind == OPEN_NUMBER) return t->number;
+    if (t->kind == OPEN_SIZE) return sizes[t->a];
+    if (t->kind == OPEN_UNIT) return sizes[t->a] / unit_of(&open->all.at[t->a].range);
+    return apply(t->kind, evaluate(open, t->a, sizes), evaluate(open, t->b, sizes));
+}
+
+/* Sizes of the ranges: the least and the largest of each size in all combinations of the first few, then others. */
+static void some_sizes(const struct open_sizes *open, int number, int64_t *sizes) {
+    for (int i = 0; i < open->all.n; i++) {
+        const struct open_range *range = &open->all.at[i].range;
+        const int64_t steps = (range->most - range->least) / range->step;
+        const uint64_t scattered = (uint64_t)(number * OPEN_SIZES + i) * UINT64_C(0x9e3779b97f4a7c15) >> 32;
+        const int64_t corner = number >> (i < CORNERS ? i : CORNERS - 1) & 1 ? steps : 0;
+        const int64_t at = number < 1 << CORNERS ? corner : (int64_t)(scattered % (uint64_t)(steps + 1));
+        sizes[i] = range->least + at * range->step;
+    }
+}
+
+/* True if the term, or the number where it is -1, has for all sizes that are tried the value of the operation on the
+ * others. What has its value in one specimen by chance has not. */
+static bool means(const struct open_sizes *open, int term, int64_t number, enum open_kind kind, int a, int b) {
+    int64_t sizes[OPEN_SIZES];
+    for (int i = 0; i < TRIED; i++) {
+        some_sizes(open, i, sizes);
+        const int64_t value = apply(kind, evaluate(open, a, sizes), evaluate(open, b, sizes));
+        if (value != (term < 0 ? number : evaluate(open, term, sizes))) return false;
+    }
+    return true;
+}
+
+/* The value of a fixed number that the operation gives for all sizes; else `value`. */
+static int64_t constant_of(const struct open_sizes *open, enum open_kind kind, int a, int b, int64_t value) {
+    int64_t sizes[OPEN_SIZES];
+    some_sizes(open, 0, sizes);
+    const int64_t first = apply(kind, evaluate(open, a, sizes), evaluate(open, b, sizes));
+    return means(open, -1, first, kind, a, b) ? first : value;
+}
+
+/* A prime of its own, for an atom whose value in the specimen is that of a fixed number. */
+static int64_t stand_in(const struct open_sizes *open) {
+    int64_t value = magnitudes[open->specimen] * 7 / 3 + 997 * (int64_t)open->atoms.n;
+    while (!is_prime(value) || is_known(open, value)) value++;
+    return value;
+}
+
+/* The number that stands for the operation on a and b, which has `value` in this specimen: a fixed number where the sizes
+ * cancel out, a number that is known and means the same, or `value` as a new atom. What is too small to be told from
+ * fixed numbers, or the lesser or greater of two, gets another value: it is a symbol then. */
 static int64_t note(struct open_sizes *open, enum open_kind kind, int64_t a, int64_t b, int64_t value) {
-    if (term_of(open, value) >= 0) return value;
     const int left = term_or_number(open, a), right = term_or_number(open, b);
     const int weight = weight_of(open, left) + weight_of(open, right);
-    if (weight > MOST_WEIGHT) return value;
+    const bool known = is_known(open, value);
+    const int same = term_of(open, value);
+    if (same >= 0 && means(open, same, value, kind, left, right)) return value;
+    const int64_t constant = constant_of(open, kind, left, right, value);
+    if (constant != value || means(open, -1, value, kind, left, right)) return constant;
+    for (int i = 0; i < open->atoms.n; i++)
+        if (means(open, open->atoms.at[i], 0, kind, left, right)) return open->terms.at[open->atoms.at[i]].value;
+    if (weight > MOST_WEIGHT) return open->spoiled = true, value;
+    const bool telling = kind == OPEN_SUM || kind == OPEN_QUOTIENT;
+    if (known || !telling || (value > -LEAST_ATOM && value < LEAST_ATOM)) value = stand_in(open);
     const int term = term_add(open, (struct open_term){kind, left, right, 0, value, weight});
     VEC_PUSH(open->arena, &open->atoms, term);
     return value;
@@ -168,15 +240,8 @@ static bool either_is(struct open_sizes *open, int64_t a, int64_t b) {
     return open_is(open, a) || open_is(open, b);
 }
 
-/* A small sum is what is left where the sizes of both cancel out. */
 int64_t open_sum(struct open_sizes *open, int64_t a, int64_t b) {
-    const int64_t sum = a + b;
-    const bool fixed = !a || !b || (sum > -LEAST_ATOM && sum < LEAST_ATOM) || !either_is(open, a, b);
-    return fixed ? sum : note(open, OPEN_SUM, a, b, sum);
-}
-
-static int64_t floor_of(int64_t a, int64_t b) {
-    return a / b - (a % b < 0);
+    return a && b && either_is(open, a, b) ? note(open, OPEN_SUM, a, b, a + b) : a + b;
 }
 
 int64_t open_quotient(struct open_sizes *open, int64_t a, int64_t b) {
@@ -220,22 +285,6 @@ void open_note(struct open_sizes *open, int64_t value, int n, const int64_t *fro
 }
 
 /* Values for other sizes ------------------------------------------------------------------------------------------- */
-
-static int64_t evaluate(const struct open_sizes *open, int term, const int64_t *sizes) {
-    const struct open_term *t = &open->terms.at[term];
-    if (t->kind == OPEN_NUMBER) return t->number;
-    if (t->kind == OPEN_SIZE) return sizes[t->a];
-    if (t->kind == OPEN_UNIT) return sizes[t->a] / unit_of(&open->all.at[t->a].range);
-    const int64_t a = evaluate(open, t->a, sizes), b = evaluate(open, t->b, sizes);
-    switch (t->kind) {
-    case OPEN_SUM: return a + b;
-    case OPEN_PRODUCT: return a * b;
-    case OPEN_QUOTIENT: return b ? floor_of(a, b) : 0;
-    case OPEN_REST: return b ? a - floor_of(a, b) * b : a;
-    case OPEN_LESSER: return a < b ? a : b;
-    default: return a < b ? b : a;
-    }
-}
 
 int64_t open_at(struct open_sizes *open, int64_t value, const int64_t *sizes) {
     const int term = term_of(open, value);
@@ -304,6 +353,12 @@ int64_t open_most(struct open_sizes *open, int64_t value) {
     return range_of_value(open, value).most;
 }
 
+/* True if the term is the lesser, or the greater, of the number and another. */
+static bool is_of(const struct open_sizes *open, int term, enum open_kind kind, int64_t value) {
+    const struct open_term *t = term < 0 ? NULL : &open->terms.at[term];
+    return t && t->kind == kind && (open->terms.at[t->a].value == value || open->terms.at[t->b].value == value);
+}
+
 /* The range of a - b: parts that both have cancel out. */
 static struct range difference(struct open_sizes *open, int64_t a, int64_t b) {
     const int left = term_of(open, a), right = term_of(open, b);
@@ -318,7 +373,10 @@ static struct range difference(struct open_sizes *open, int64_t a, int64_t b) {
             }
     }
     const struct range x = range_of_value(open, a), y = range_of_value(open, b);
-    return (struct range){saturated(x.least, -y.most, false), saturated(x.most, -y.least, false)};
+    struct range range = {saturated(x.least, -y.most, false), saturated(x.most, -y.least, false)};
+    if ((is_of(open, left, OPEN_LESSER, b) || is_of(open, right, OPEN_GREATER, a)) && range.most > 0) range.most = 0;
+    if ((is_of(open, left, OPEN_GREATER, b) || is_of(open, right, OPEN_LESSER, a)) && range.least < 0) range.least = 0;
+    return range;
 }
 
 enum open_order open_order(struct open_sizes *open, int64_t a, int64_t b) {

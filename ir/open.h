@@ -13,6 +13,9 @@
  * are the same but for a chance of one in many thousands (Schwartz and Zippel); what they miss would have to be wrong
  * in the same way at both.
  *
+ * Some numbers do not have the value that they have for the specimen's sizes, but a prime of their own, as if they were
+ * sizes: remainders, small quotients, and the lesser or greater of two, which would be taken for fixed numbers.
+ *
  * What decides by an extent must ask for the extent at the bound (open_most), at the typical size (open_typical), or
  * whether the answer is the same for all sizes (open_order): the specimen's own number is larger than any of them. */
 #ifndef IR_OPEN_H
@@ -64,7 +67,8 @@ struct open_sizes {
     VEC(struct open_size) all;
     VEC(struct open_term) terms;
     VEC(int) atoms;   /* terms that no product makes, in the order in which they were noted */
-    struct map known; /* value -> 1 + index of its term; 0: a fixed number */
+    struct map known; /* value -> index of its term */
+    bool spoiled;     /* a number is made of too many others to be noted */
 };
 
 /* No size yet. Every `specimen`, from 0 on, has other primes. */
@@ -99,8 +103,8 @@ int64_t open_least(struct open_sizes *open, int64_t value);
 int64_t open_most(struct open_sizes *open, int64_t value);
 int64_t open_typical(struct open_sizes *open, int64_t value);
 
-/* a + b, a / b rounded down (b > 0), a modulo b, the lesser and the greater of both. The results are known from then
- * on, where they depend on sizes. */
+/* a + b, a / b rounded down (b > 0), a modulo b, the lesser and the greater of both: numbers that stand for them, and are
+ * known from then on, where they depend on sizes. */
 int64_t open_sum(struct open_sizes *open, int64_t a, int64_t b);
 int64_t open_quotient(struct open_sizes *open, int64_t a, int64_t b);
 int64_t open_rest(struct open_sizes *open, int64_t a, int64_t b);

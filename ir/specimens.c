@@ -77,6 +77,8 @@ static const char *node_difference(struct graph *a, struct graph *b, const struc
 }
 
 bool specimens_agree(struct graph *a, struct graph *b, struct diags *diags) {
+    if (a->open->spoiled || b->open->spoiled)
+        return specimens_refuse(diags, a->open, a->name, "a small number or remainder made of sizes"), false;
     for (int i = 0; i < a->order.n && i < b->order.n; i++) {
         const int id = a->order.at[i];
         const char *what = node_difference(a, b, &a->nodes.at[id], &b->nodes.at[b->order.at[i]]);
