@@ -359,6 +359,21 @@ static bool is_of(const struct open_sizes *open, int term, enum open_kind kind, 
     return t && t->kind == kind && (open->terms.at[t->a].value == value || open->terms.at[t->b].value == value);
 }
 
+static int64_t divisor_of(const struct open_sizes *open, int term) {
+    const struct open_term *t = &open->terms.at[term];
+    switch (t->kind) {
+    case OPEN_NUMBER: return t->number < 0 ? -t->number : t->number;
+    case OPEN_SIZE: return unit_of(&open->all.at[t->a].range);
+    case OPEN_PRODUCT: return saturated(divisor_of(open, t->a), divisor_of(open, t->b), true);
+    default: return 1;
+    }
+}
+
+int64_t open_divisor(struct open_sizes *open, int64_t value) {
+    const int term = term_of(open, value);
+    return term < 0 ? value : divisor_of(open, term);
+}
+
 /* The range of a - b: parts that both have cancel out. */
 static struct range difference(struct open_sizes *open, int64_t a, int64_t b) {
     const int left = term_of(open, a), right = term_of(open, b);

@@ -125,6 +125,10 @@ bool open_is_atom(const struct open_sizes *open, int term);
 /* True if the number is such a term. */
 bool open_names_alone(struct open_sizes *open, int64_t value);
 
+/* A number by which it can be divided for all sizes, the largest that is known; the quotient is then an expression too.
+ * Not the value's own divisors: that of a prime and 1 can be divided by 2. */
+int64_t open_divisor(struct open_sizes *open, int64_t value);
+
 /* The number as an expression in C: digits where it is fixed. name(context, atom) spells an atom; NULL: as it is
  * written in text IR, with the names of sizes quoted. `loose`: in parentheses unless it is a number or a name. */
 struct open_names {

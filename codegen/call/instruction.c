@@ -453,7 +453,8 @@ static void put_head(struct local *local) {
     put_type(local, local->node.outputs[0]);
     if (!local->kernels->target->arguments->sized_heads) return;
     int64_t d = local->extent[dims_find(&local->dims, "d")], e = local->extent[dims_find(&local->dims, "e")];
-    strbuf_puts(&local->out, d > 64 || e > 64 ? "_128" : "_64");
+    struct open_sizes *open = local->graph->open;
+    strbuf_puts(&local->out, open_most(open, d) > 64 || open_most(open, e) > 64 ? "_128" : "_64");
 }
 
 /* $fp8(format): the format of 8-bit floats that attribute `format` names. */

@@ -229,7 +229,7 @@ static bool bind_operands(struct loops *loops, struct tmpl_env *env) {
     bool block = false;
     const bool updates = update_function(loops) != NULL;
     if (updates) name_update(loops, names, results);
-    if (loops->open) strbuf_puts(&parameters, "const struct rt *rt, ");
+    if (loops->open && !loops->target->arguments->names_rank) strbuf_puts(&parameters, "const struct rt *rt, ");
     for (int o = 0; o < loops->node->noutputs; o++) {
         loops->result[o] = results[o];
         strbuf_printf(&parameters, "%s%s *%s %s", o ? ", " : "", loops_type_name(loops, loops->node->outputs[o]),
@@ -316,9 +316,9 @@ static void bind_loops(struct loops *loops, struct tmpl_env *env, bool block) {
         tmpl_setf(env, "elements", "%lld", (long long)elements);
         tmpl_setf(env, "vectors", "%lld", (long long)(elements / loops->width));
     }
-    bool narrow = elements > 0 && elements < INT64_C(1)
-                                                 << 31; /* with 0 elements a comparison of unsigned with 0 would warn */
+    const bool narrow = loops_are_narrow(loops, elements);
     tmpl_set(env, "points", narrow ? "RT_POINTS32" : "RT_POINTS");
+    loops_bind_open(loops, env, narrow);
 }
 
 /* What the function is called: an optimizer's formulas; of a fused node, what it computes; else the operator. */
@@ -329,23 +329,11 @@ static const char *stem_of(const struct loops *loops) {
     return words ? arena_printf(loops->arena, "fused_%s", words) : loops->node->op->name;
 }
 
-/* True if the function's numbers depend on open sizes: it then takes the rank. */
-static bool is_open(const struct loops *loops) {
-    struct open_sizes *open = loops->graph->open;
-    bool found = false;
-    for (int d = 0; d < loops->n && open && !loops->flat; d++) {
-        found = found || open_is(open, loops->extent[d]);
-        for (int k = 0; k < loops->node->ninputs; k++) found = found || open_is(open, loops->stride[k][d]);
-    }
-    return found;
-}
-
 static const char *function_of(struct kernels *kernels, struct loops *loops) {
     struct tmpl_env *env = tmpl_env(kernels->arena, NULL);
     make_loops(loops);
     loops->width = loops_width(loops);
-    loops->open = is_open(loops);
-    tmpl_set(env, "extents_here", loops->open ? extents_mark(kernels->arena, "rt->extents") : "");
+    loops->open = loops_are_open(loops);
     tmpl_list(env, "named");
     tmpl_list(env, "others");
     tmpl_set(env, "remark", remark_of(loops));

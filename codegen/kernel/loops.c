@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "codegen/kernel/expr_print.h"
+#include "codegen/text/extents.h"
 #include "ir/expr/eval.h"
 #include "ir/op.h"
 
@@ -75,14 +76,37 @@ static int narrowest_bytes(const struct loops *loops) {
 }
 
 static bool takes_vectors(const struct loops *loops, int width) {
+    struct open_sizes *open = loops->graph->open;
     const int last = loops->n - 1;
-    if (loops->extent[last] % width) return false;
+    if (open_divisor(open, loops->extent[last]) % width) return false;
     for (int k = 0; k < loops->node->ninputs; k++) {
         if (loops->stride[k][last] > 1) return false;
         for (int d = 0; d < last && loops->stride[k][last]; d++)
-            if (loops->stride[k][d] % width) return false;
+            if (open_divisor(open, loops->stride[k][d]) % width) return false;
     }
     return true;
+}
+
+bool loops_are_open(const struct loops *loops) {
+    struct open_sizes *open = loops->graph->open;
+    bool found = false;
+    for (int d = 0; d < loops->n && open && !loops->flat; d++) {
+        found = found || open_is(open, loops->extent[d]);
+        for (int k = 0; k < loops->node->ninputs; k++) found = found || open_is(open, loops->stride[k][d]);
+    }
+    return found;
+}
+
+bool loops_are_narrow(const struct loops *loops, int64_t elements) {
+    const int64_t most = open_most(loops->graph->open, elements);
+    return most > 0 && most < INT64_C(1) << 31; /* with 0 elements a comparison of unsigned with 0 would warn */
+}
+
+void loops_bind_open(const struct loops *loops, struct tmpl_env *env, bool narrow) {
+    tmpl_set(env, "extents_here", loops->open ? extents_mark(loops->arena, "rt->extents") : "");
+    tmpl_set(env, "extents_parameters",
+             loops->open ? extents_parameters(loops->arena, narrow ? "int" : "int64_t") : "");
+    tmpl_set(env, "extents_arguments", loops->open ? extents_arguments(loops->arena) : "");
 }
 
 int loops_width(const struct loops *loops) {

@@ -33,6 +33,13 @@ void loops_strides(struct loops *loops, int k, int ndim);
 void loops_merge(struct loops *loops, int count);
 /* The number of elements of a vector (Note [Vectors] in loops.c). */
 int loops_width(const struct loops *loops);
+/* True if numbers of the loops depend on open sizes (ir/open.h). */
+bool loops_are_open(const struct loops *loops);
+/* True if indices of that many elements are fewer than 2^31 for all sizes, and there are any. */
+bool loops_are_narrow(const struct loops *loops, int64_t elements);
+/* Binds how functions of open loops get their extents: "extents_here" reads them from the rank; "extents_parameters"
+ * and "extents_arguments" pass them as values, of 32 bits if indices are narrow. */
+void loops_bind_open(const struct loops *loops, struct tmpl_env *env, bool narrow);
 /* The index of an element by the loop variables: "i0 * 768 + i1". */
 const char *loops_index(const struct loops *loops, const int64_t *stride);
 

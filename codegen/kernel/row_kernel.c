@@ -8,12 +8,14 @@
 #include "codegen/text/tmpl.h"
 #include "ir/expr/row_program.h"
 #include "ir/op.h"
+#include "runtime/base/scratch.h"
 
 /* Note [Rows in registers]
- * Extents are known when a kernel is generated, so the number of threads that share a row is chosen here. Inputs that
- * several passes read and that differ between rows stay in registers between passes. A row gets the fewest threads that
- * need at most HELD_BYTES each: a warp if that is enough, since its reductions need no barrier; more if there are too
- * few rows to fill a GPU. A row too large for MOST_THREADS is read again in every pass. */
+ * The number of threads that share a row is chosen when a kernel is generated. Inputs that several passes read and that
+ * differ between rows stay in registers between passes. A row gets the fewest threads that need at most HELD_BYTES
+ * each: a warp if that is enough, since its reductions need no barrier; more if there are too few rows to fill a GPU. A
+ * row too large for MOST_THREADS is read again in every pass. With open sizes (ir/open.h) the threads are those for the
+ * typical size, and rows are held if they fit at the largest one. */
 enum {
     WARP = 32,
     MOST_THREADS = 512,
@@ -21,9 +23,7 @@ enum {
     HELD_BYTES = 256,       /* of a thread: 64 of the 255 registers that it can have in a block of up to WIDE_BLOCK */
     WIDE_BLOCK = 256,       /* threads; in a larger block a thread has half as many registers */
     MANY_THREADS = 1 << 16, /* enough to fill a GPU */
-    COLUMN_BLOCK = 256,     /* RT_BLOCK of runtime/cuda/launch.cuh */
-    COLUMN_BLOCKS = 512,    /* more blocks are not faster */
-    COLUMN_ROWS = 64        /* smallest number of rows in a chunk */
+    MOST_ACROSS = 256       /* columns of a block: `across` times the width, at most */
 };
 
 /* A kernel being generated. The last of its loops is over the columns, the others are over the rows. */
@@ -40,11 +40,11 @@ struct row_shape {
     int threads, block, parts; /* threads of a row; of a block; vectors that a thread holds in registers, 0: none */
 };
 
-/* Launch configuration of a kernel over columns: a block handles `across` vectors of each of the `length` rows of a
- * chunk; there are `groups` x `chunks` blocks. */
+/* Launch configuration of a kernel over columns: a block handles `across` vectors of each of the rows of a chunk. */
 struct column_shape {
     int across;
-    int64_t groups, chunks, length;
+    int64_t vectors; /* of a row */
+    struct rt_column_chunks chunks;
 };
 
 static int64_t at_least_one(int64_t n) {
@@ -72,6 +72,7 @@ static void make_loops(struct row_kernel *kernel) {
     for (int k = 0; k < loops->node->ninputs; k++) loops_strides(loops, k, loops->n);
     loops_merge(loops, loops->n - 1);
     loops->width = loops_width(loops);
+    loops->open = loops_are_open(loops);
 }
 
 /* True if input k differs between columns. */
@@ -136,13 +137,15 @@ static bool fits(const struct row_kernel *kernel, int threads, int64_t parts) {
 }
 
 static struct row_shape row_shape_of(const struct row_kernel *kernel) {
+    struct open_sizes *open = kernel->loops.graph->open;
+    const int64_t columns = open_typical(open, kernel->columns), rows = open_typical(open, kernel->rows);
     struct row_shape shape = {.threads = WARP};
-    int64_t parts = 0;
     for (;; shape.threads *= 2) {
-        parts = ceil_div(kernel->columns, shape.threads * kernel->loops.width);
-        bool fills = parts <= 1 || kernel->rows * shape.threads >= MANY_THREADS;
+        const int64_t parts = ceil_div(columns, shape.threads * kernel->loops.width);
+        bool fills = parts <= 1 || rows * shape.threads >= MANY_THREADS;
         if ((fills && fits(kernel, shape.threads, parts)) || shape.threads == MOST_THREADS) break;
     }
+    const int64_t parts = ceil_div(open_most(open, kernel->columns), shape.threads * kernel->loops.width);
     shape.block = shape.threads > WARP ? shape.threads : ROW_BLOCK;
     shape.parts = fits(kernel, shape.threads, parts) ? (int)parts : 0;
     return shape;
@@ -150,18 +153,17 @@ static struct row_shape row_shape_of(const struct row_kernel *kernel) {
 
 static struct column_shape column_shape_of(const struct row_kernel *kernel) {
     struct column_shape shape = {.across = 1};
-    const int64_t vectors = at_least_one(kernel->columns / kernel->loops.width);
-    while (shape.across < WARP && shape.across < vectors) shape.across *= 2;
-    shape.groups = ceil_div(vectors, shape.across);
-    int64_t most = COLUMN_BLOCKS / shape.groups, least = kernel->rows / COLUMN_ROWS;
-    shape.length = ceil_div(kernel->rows, at_least_one(most < least ? most : least));
-    shape.chunks = at_least_one(shape.length ? ceil_div(kernel->rows, shape.length) : 1);
+    const int64_t typical = open_typical(kernel->loops.graph->open, kernel->columns);
+    while (shape.across < WARP && shape.across < typical / kernel->loops.width) shape.across *= 2;
+    shape.vectors = at_least_one(kernel->columns / kernel->loops.width);
+    shape.chunks = rt_column_chunks_of(kernel->rows, shape.vectors, shape.across);
     return shape;
 }
 
-/* True if a second kernel must add up the sums of chunks or convert them to the type of the result. */
+/* True if a second kernel must add up the sums of chunks or convert them to the type of the result; with open sizes in
+ * any case, since there may be chunks. */
 static bool is_chunked(const struct row_kernel *kernel, const struct column_shape *shape) {
-    bool chunked = shape->chunks > 1;
+    bool chunked = shape->chunks.chunks > 1 || kernel->loops.open;
     for (int o = 0; o < kernel->loops.node->noutputs; o++)
         chunked = chunked ||
                   kernel->loops.graph->tensors.at[kernel->loops.node->outputs[o]].dtype != loops_type(&kernel->loops);
@@ -171,8 +173,9 @@ static bool is_chunked(const struct row_kernel *kernel, const struct column_shap
 int64_t row_kernel_scratch(const struct graph *graph, const struct rank_class *class, const struct node *node) {
     const struct row_kernel kernel = new_kernel(&target_cuda, graph->arena, graph, class, node);
     const struct column_shape shape = column_shape_of(&kernel);
-    if (!is_chunked(&kernel, &shape)) return 0;
-    return node->noutputs * shape.chunks * kernel.columns * (int64_t)rt_dtype_bytes(loops_type(&kernel.loops));
+    const int64_t bytes = node->noutputs * (int64_t)rt_dtype_bytes(loops_type(&kernel.loops));
+    if (graph->open) return bytes * rt_column_sums_most(kernel.rows, kernel.columns, MOST_ACROSS);
+    return is_chunked(&kernel, &shape) ? bytes * shape.chunks.chunks * kernel.columns : 0;
 }
 
 /* Binding -------------------------------------------------------------------------------------------------------- */
@@ -200,12 +203,16 @@ static bool is_indexed(const struct row_kernel *kernel, int d) {
 }
 
 static void bind_loops(const struct row_kernel *kernel, struct tmpl_env *env) {
+    const bool narrow = loops_are_narrow(&kernel->loops, kernel->rows * kernel->columns);
+    const char *row = kernel->loops.open && narrow ? "(uint32_t)row" : "row"; /* divides by what is no constant */
     int64_t rows = 1;
     tmpl_list(env, "loops");
     const char *of_row[RT_MAX_NDIM];
     for (int d = kernel->loops.n - 2; d >= 0; d--) {
-        const char *from =
-            rows == 1 ? "row" : arena_printf(kernel->loops.arena, "row / %lld", (long long)at_least_one(rows));
+        const char *from = rows != 1
+                               ? arena_printf(kernel->loops.arena, "%s / %lld", row, (long long)at_least_one(rows))
+                           : d ? row
+                               : "row";
         of_row[d] =
             d ? arena_printf(kernel->loops.arena, "%s %% %lld", from, (long long)at_least_one(kernel->loops.extent[d]))
               : from;
@@ -222,6 +229,7 @@ static void bind_loops(const struct row_kernel *kernel, struct tmpl_env *env) {
     tmpl_setf(env, "rows", "%lld", (long long)kernel->rows);
     tmpl_setf(env, "columns", "%lld", (long long)kernel->columns);
     tmpl_set(env, "type", dtype_name(kernel));
+    loops_bind_open(&kernel->loops, env, narrow);
 }
 
 /* Binds the inputs that are read once per row and sets the spelling of all inputs. `part`: the index of a vector held
@@ -354,6 +362,14 @@ static void bind_held(const struct row_kernel *kernel, struct tmpl_env *env, boo
     }
 }
 
+/* The number of blocks that compute the rows, `each` rows each: an expression where it is open. */
+static const char *blocks_text(const struct row_kernel *kernel, int each) {
+    struct open_sizes *open = kernel->loops.graph->open;
+    if (each == 1 || !open_is(open, kernel->rows))
+        return arena_printf(kernel->loops.arena, "%lld", (long long)ceil_div(kernel->rows, each));
+    return arena_printf(kernel->loops.arena, "(%lld + %d) / %d", (long long)kernel->rows, each - 1, each);
+}
+
 static const char *bind_rows(struct row_kernel *kernel, struct tmpl_env *env) {
     const struct row_shape shape = row_shape_of(kernel);
     const bool holds = shape.parts > 0;
@@ -373,7 +389,7 @@ static const char *bind_rows(struct row_kernel *kernel, struct tmpl_env *env) {
     tmpl_setf(env, "threads", "%d", shape.threads);
     tmpl_setf(env, "block", "%d", shape.block);
     tmpl_setf(env, "parts", "%d", shape.parts);
-    tmpl_setf(env, "blocks", "%lld", (long long)ceil_div(kernel->rows, shape.block / shape.threads));
+    tmpl_set(env, "blocks", blocks_text(kernel, shape.block / shape.threads));
     tmpl_set(env, "parameters", strbuf_text(&parameters));
     tmpl_set(env, "arguments", strbuf_text(&arguments));
     return kernel->loops.target->rows_template;
@@ -390,11 +406,13 @@ static void bind_sums(struct row_kernel *kernel, struct tmpl_env *env, const str
     for (int o = 0; o < kernel->loops.node->noutputs; o++) {
         const int y = kernel->loops.node->outputs[o];
         const bool half = rt_dtypes[kernel->loops.graph->tensors.at[y].dtype].kind == RT_KIND_HALF;
-        const int64_t offset = o * shape->chunks * kernel->columns;
+        const int64_t offset = o * shape->chunks.chunks * kernel->columns;
         struct tmpl_env *fold = tmpl_entry(env, "folds");
         put_result(kernel, &parameters, loops_type_name(&kernel->loops, y), o);
         put_result(kernel, &sums, dtype_name(kernel), o);
         const char *from = arena_printf(kernel->loops.arena, offset ? "parts + %lld" : "parts", (long long)offset);
+        if (kernel->loops.open && o)
+            from = arena_printf(kernel->loops.arena, "parts + at.chunks * %lld", (long long)(o * kernel->columns));
         strbuf_printf(&parts, "%s%s", o ? ", " : "", chunked ? from : results[o]);
         tmpl_setf(fold, "sum", "s%d", o);
         tmpl_set(fold, "from", from);
@@ -408,6 +426,28 @@ static void bind_sums(struct row_kernel *kernel, struct tmpl_env *env, const str
     tmpl_set(env, "parts", strbuf_text(&parts));
     tmpl_set(env, "chunked", chunked ? "yes" : "");
     tmpl_setf(env, "nsums", "%d", kernel->loops.node->noutputs);
+}
+
+/* Binds the chunks: numbers, or members of `at`, which the host computes from open sizes. */
+static void bind_chunks(const struct row_kernel *kernel, struct tmpl_env *env, const struct column_shape *shape) {
+    const struct rt_column_chunks *chunks = &shape->chunks;
+    const bool open = kernel->loops.open;
+    const struct {
+        const char *name, *member;
+        int64_t value;
+    } rows[] = {{"groups", "at.groups", chunks->groups},
+                {"chunks", "at.chunks", chunks->chunks},
+                {"length", "at.length", chunks->length},
+                {"blocks", "at.groups * at.chunks", chunks->groups * chunks->chunks}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        if (open)
+            tmpl_set(env, rows[i].name, rows[i].member);
+        else
+            tmpl_setf(env, rows[i].name, "%lld", (long long)rows[i].value);
+    tmpl_setf(env, "across", "%d", shape->across);
+    tmpl_setf(env, "vectors", "%lld", (long long)shape->vectors);
+    tmpl_set(env, "chunks_parameter", open ? ", rt_column_chunks at" : "");
+    tmpl_set(env, "chunks_argument", open ? ", at" : "");
 }
 
 /* Sums over columns have a single pass, which needs all values, even those that are the same for a whole row. */
@@ -428,11 +468,7 @@ static const char *bind_columns(struct row_kernel *kernel, struct tmpl_env *env)
     bind_reads(kernel, env, 0, false);
     bind_named(kernel, env, 0);
     bind_sums(kernel, env, &shape);
-    tmpl_setf(env, "across", "%d", shape.across);
-    tmpl_setf(env, "groups", "%lld", (long long)shape.groups);
-    tmpl_setf(env, "chunks", "%lld", (long long)shape.chunks);
-    tmpl_setf(env, "length", "%lld", (long long)shape.length);
-    tmpl_setf(env, "blocks", "%lld", (long long)(shape.groups * shape.chunks));
+    bind_chunks(kernel, env, &shape);
     tmpl_set(env, "parameters", strbuf_text(&parameters));
     tmpl_set(env, "arguments", strbuf_text(&arguments));
     return kernel->loops.target->columns_template;

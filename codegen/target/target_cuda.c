@@ -12,6 +12,7 @@ static int64_t sum_bytes(const struct graph *graph, int tensor) {
 
 static int64_t chunks_bytes(const struct graph *graph, int tensor, int64_t outer, int64_t r, int64_t inner) {
     int64_t chunks = rt_reduce_chunks_of(outer, r, inner);
+    if (graph->open) return rt_reduce_parts_most(outer, r, inner) * sum_bytes(graph, tensor);
     return chunks > 1 ? chunks * outer * inner * sum_bytes(graph, tensor) : 0;
 }
 

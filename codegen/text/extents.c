@@ -9,7 +9,9 @@
 
 enum {
     FIXED_MARK = 5,
-    FUNCTION_MARK = 6 /* the first byte of a line, of which the rest is how to reach the extents */
+    FUNCTION_MARK = 6,    /* the first byte of a line, of which the rest is how to reach the extents */
+    PARAMETERS_MARK = 14, /* around the type of extents that are parameters */
+    ARGUMENTS_MARK = 15
 };
 
 /* An entry of struct PREFIX_extents. */
@@ -137,6 +139,14 @@ const char *extents_mark(struct arena *arena, const char *access) {
     return arena_printf(arena, "%c%s", FUNCTION_MARK, access);
 }
 
+const char *extents_parameters(struct arena *arena, const char *type) {
+    return arena_printf(arena, "%c%s%c", PARAMETERS_MARK, type, PARAMETERS_MARK);
+}
+
+const char *extents_arguments(struct arena *arena) {
+    return arena_printf(arena, "%c", ARGUMENTS_MARK);
+}
+
 const char *extents_fixed(const struct graph *graph, int64_t value) {
     const char *digits = arena_printf(graph->arena, "%lld", (long long)value);
     return graph->open ? arena_printf(graph->arena, "%c%s", FIXED_MARK, digits) : digits;
@@ -157,7 +167,9 @@ struct speller {
     VEC(struct alias) aliases;
     struct strbuf out;  /* up to the function */
     struct strbuf body; /* of the function, from its mark on */
-    const char *access; /* NULL: outside of a function */
+    const char *access; /* NULL: outside of a function, or in one that has `type` */
+    const char *type;   /* of extents that are the function's parameters; else NULL */
+    VEC(int) passed;    /* the extents of the last function that has them as parameters */
 };
 
 static void find_aliases(struct speller *speller, const struct size_names *names) {
@@ -187,11 +199,32 @@ static int64_t value_of_alias(const struct size_names *names, const char *name) 
     return 0;
 }
 
+/* Writes the extents that the function uses as its parameters. */
+static void put_parameters(struct speller *speller) {
+    struct extents *extents = speller->extents;
+    speller->passed.n = 0;
+    for (int i = 0; i < extents->all.n; i++) {
+        if (!extents->all.at[i].used) continue;
+        strbuf_printf(&speller->out, ", %s %s", speller->type, extents->all.at[i].name);
+        VEC_PUSH(extents->arena, &speller->passed, i);
+    }
+}
+
+/* Writes them as arguments. */
+static void put_arguments(struct speller *speller) {
+    for (int i = 0; i < speller->passed.n; i++) {
+        struct extent *extent = &speller->extents->all.at[speller->passed.at[i]];
+        strbuf_printf(&speller->body, ", %s", extent->name);
+        extent->used = true;
+    }
+}
+
 /* Declares the names that the function uses, and writes it. */
 static void end_function(struct speller *speller, const struct size_names *names) {
     struct extents *extents = speller->extents;
     struct strbuf declared;
     strbuf_init(&declared, extents->arena);
+    if (speller->type) put_parameters(speller);
     if (!speller->access) {
         strbuf_puts(&speller->out, strbuf_text(&speller->body));
     } else {
@@ -221,7 +254,7 @@ static void end_function(struct speller *speller, const struct size_names *names
     }
     for (int i = 0; i < extents->all.n; i++) extents->all.at[i].used = false;
     strbuf_init(&speller->body, extents->arena);
-    speller->access = NULL;
+    speller->access = speller->type = NULL;
 }
 
 /* True if an expression in place of the number at `text` needs no parentheses. */
@@ -291,7 +324,15 @@ const char *extents_spell(struct extents *extents, const struct size_names *name
             end_function(&speller, names);
             speller.access = arena_copy(extents->arena, mark + 1, length - 1);
             text = mark + length + 1;
-        } else if (starts && speller.access && text[0] == '}' && text[1] == '\n') {
+        } else if (*text == PARAMETERS_MARK) {
+            end_function(&speller, names);
+            const size_t length = strcspn(text + 1, (char[]){PARAMETERS_MARK, 0});
+            speller.type = arena_copy(extents->arena, text + 1, length);
+            text += length + 2;
+        } else if (*text == ARGUMENTS_MARK) {
+            put_arguments(&speller);
+            text++;
+        } else if (starts && (speller.access || speller.type) && text[0] == '}' && text[1] == '\n') {
             strbuf_puts(&speller.body, "}\n");
             end_function(&speller, names);
             text += 2;

@@ -22,6 +22,11 @@ const char *extents_said(struct extents *extents, struct arena *arena, int64_t v
 
 /* A line of a template where a function begins: `access` is how the function reaches its extents. */
 const char *extents_mark(struct arena *arena, const char *access);
+/* Of a function that gets its extents as values, one after the other, since it cannot reach the program's: what stands
+ * behind the last parameter, where numbers have the type, and behind the last argument of its call, in the next
+ * function. */
+const char *extents_parameters(struct arena *arena, const char *type);
+const char *extents_arguments(struct arena *arena);
 /* A number that no size enters, whatever its value: an offset in an arena. */
 const char *extents_fixed(const struct graph *graph, int64_t value);
 

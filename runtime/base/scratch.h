@@ -91,6 +91,35 @@ static inline int64_t rt_reduce_chunks_of(int64_t outer, int64_t r, int64_t inne
     return inner > 1 && chunks > 1 ? chunks : 1;
 }
 
+/* Elements of partial results of reductions of up to as many elements: no fewer than outer x chunks x inner. */
+static inline int64_t rt_reduce_parts_most(int64_t outer, int64_t r, int64_t inner) {
+    const int64_t parts = r / RT_REDUCE_ROWS * outer * inner, blocks = RT_REDUCE_BLOCKS * RT_REDUCE_COLUMNS;
+    return inner < 2 || r < 2 * RT_REDUCE_ROWS ? 0 : parts < blocks ? parts : blocks;
+}
+
+/* Sums of columns by generated kernels (cuda/rows.cuh): a thread block adds up `across` vectors of the `length` rows of
+ * a chunk; there are `groups` x `chunks` blocks. Chunks have at least RT_COLUMN_ROWS rows; more blocks than
+ * RT_COLUMN_BLOCKS are not faster. */
+#define RT_COLUMN_ROWS   64
+#define RT_COLUMN_BLOCKS 512
+struct rt_column_chunks {
+    int64_t groups, chunks, length;
+};
+static inline struct rt_column_chunks rt_column_chunks_of(int64_t rows, int64_t vectors, int across) {
+    const int64_t groups = vectors > 0 ? (vectors + across - 1) / across : 1;
+    const int64_t most = RT_COLUMN_BLOCKS / groups, least = rows / RT_COLUMN_ROWS, number = most < least ? most : least;
+    const int64_t length = number > 1 ? (rows + number - 1) / number : rows;
+    const struct rt_column_chunks made = {groups, length ? (rows + length - 1) / length : 1, length};
+    return made;
+}
+/* Partial sums of up to as many rows and columns: no fewer than chunks x columns. across: columns of a block, at
+ * most. */
+static inline int64_t rt_column_sums_most(int64_t rows, int64_t columns, int64_t across) {
+    const int64_t chunks = rows / RT_COLUMN_ROWS * columns, blocks = RT_COLUMN_BLOCKS * across;
+    const int64_t parts = chunks < blocks ? chunks : blocks;
+    return parts > columns ? parts : columns;
+}
+
 /* Determinants: elements per matrix of n rows (kernels/c/determinant.h). */
 #define RT_DET_WORKSPACE(n) ((n) * ((n) + 1))
 

@@ -120,6 +120,7 @@ static int find_attention(struct rt *rt, const rt_attend_shape &shape, rt_attend
         new (std::nothrow) rt_attend_plan{shape, rt_cudnn_graph(&cudnn->graph), false, cudnn->attentions};
     if (!plan) return rt_fail(rt, RT_ERROR_SYSTEM, "out of memory");
     *out = cudnn->attentions = plan;
+    rt_cuda_of(rt)->own->nplans++;
     rt_attend_describe(plan->graph, shape);
     plan->taken = plan->graph.make_plan(plan->graph.gpu(rt_cuda_of(rt)->own->number), room_for(shape));
     return RT_OK;

@@ -162,6 +162,7 @@ static int find_plan(struct rt *rt, const rt_convolution *convolution, rt_cudnn_
     plan->shape = *convolution;
     plan->next = cudnn->convolutions;
     *out = cudnn->convolutions = plan;
+    rt_cuda_of(rt)->own->nplans++;
     RT_TRY(describe(rt, plan));
     return choose(rt, plan);
 }

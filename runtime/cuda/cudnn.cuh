@@ -19,11 +19,19 @@ int rt_cuda_open_cudnn(struct rt *rt) {
     return RT_OK;
 }
 
-void rt_cuda_close_cudnn(struct rt *rt) {
+void rt_cuda_forget_cudnn(struct rt *rt) {
     rt_cudnn *cudnn = cudnn_of(rt);
     if (!cudnn) return;
     forget_convolutions(cudnn);
     forget_attentions(cudnn);
+    cudnn->convolutions = NULL;
+    cudnn->attentions = NULL;
+}
+
+void rt_cuda_close_cudnn(struct rt *rt) {
+    rt_cudnn *cudnn = cudnn_of(rt);
+    if (!cudnn) return;
+    rt_cuda_forget_cudnn(rt);
     if (cudnn->handle) cudnn->Destroy(cudnn->handle);
     if (cudnn->library) dlclose(cudnn->library);
     free(cudnn);
@@ -36,6 +44,7 @@ int rt_cuda_open_cudnn(struct rt *) {
 }
 
 void rt_cuda_close_cudnn(struct rt *) {}
+void rt_cuda_forget_cudnn(struct rt *) {}
 
 #endif
 

@@ -6,6 +6,9 @@
  * differs from step to step is data: inputs and controls are copied to fixed addresses before it. Which sums
  * begin early (Note [Buckets] in runtime/core/sums.c) has a few variants; each is captured separately.
  *
+ * If calls choose sizes (ir/open.h), launches are those of the sizes. A segment is launched when sizes occur for the
+ * first time, since they may not occur again, and captured the second time. The graphs that were used last are kept.
+ *
  * If ranks are threads of one process, the host takes part in their communication. A segment is then several graphs,
  * divided at communication calls, which are recorded and repeated between the graphs at each replay. */
 #include "rank.cuh"
@@ -398,30 +401,19 @@ int rt_cuda_meet(const rt_cuda_call *call) {
 
 /* Segments */
 
-/* Executes a segment for the first time and records its pieces. */
-static int capture(struct rt *rt, const struct rt_segment *segment) {
-    rt_cuda_graph *graph = (rt_cuda_graph *)calloc(1, sizeof *graph);
-    if (!graph) return rt_fail(rt, RT_ERROR_SYSTEM, "out of memory");
+/* Executes a segment and records its pieces. */
+static int capture(struct rt *rt, rt_cuda_graph *graph) {
     own_of(rt)->next = &graph->first;
     int status = begin_piece(rt);
-    if (!status) status = segment->run(rt);
+    if (!status) status = graph->segment->run(rt);
     if (!status) status = rt_end_sums(rt);
     if (status)
         abandon_piece(rt);
     else
         status = end_piece(rt, own_of(rt)->next);
     own_of(rt)->next = NULL;
-    if (status) {
-        free_pieces(graph);
-        free(graph);
-        return status;
-    }
-    graph->segment = segment;
-    memcpy(graph->slot, rt->slot, sizeof graph->slot);
-    graph->sums = rt_sums_variant(rt);
-    graph->next = own_of(rt)->graphs;
-    own_of(rt)->graphs = graph;
-    return RT_OK;
+    if (status) free_pieces(graph);
+    return status;
 }
 
 static int replay(struct rt *rt, const rt_cuda_graph *graph) {
@@ -432,7 +424,8 @@ static int replay(struct rt *rt, const rt_cuda_graph *graph) {
     return RT_OK;
 }
 
-/* Graphs of a segment, each for one combination of slots; for further combinations its kernels are launched. */
+/* Graphs of a segment, each for one combination of slots and sizes; for further combinations of slots its kernels are
+ * launched. */
 #ifndef RT_MOST_GRAPHS
 #define RT_MOST_GRAPHS RT_MOST_COMBINATIONS
 #endif
@@ -442,17 +435,74 @@ static int launch(struct rt *rt, const struct rt_segment *segment) {
     return rt_end_sums(rt);
 }
 
-static int run(struct rt *rt, const struct rt_segment *segment) {
-    int graphs = 0; /* of the segment */
-    RT_CUDA_TRY(rt, cudaSetDevice(own_of(rt)->number));
-    if (rt_is_watched(rt)) return launch(rt, segment);
-    for (const rt_cuda_graph *graph = own_of(rt)->graphs; graph; graph = graph->next) {
+/* The sizes are the first extents. */
+static bool is_current(struct rt *rt, const rt_cuda_graph *graph) {
+    bool same = !memcmp(graph->slot, rt->slot, sizeof graph->slot) && graph->sums == rt_sums_variant(rt);
+    for (int s = 0; s < rt->program->nsizes; s++) same = same && graph->sizes[s] == rt->extents[s];
+    return same;
+}
+
+/* Unlinks the graph of the segment for the current slots and sizes; NULL: there is none. *n: the others, *last: where
+ * the last of them is linked. */
+static rt_cuda_graph *take_graph(struct rt *rt, const struct rt_segment *segment, int *n, rt_cuda_graph ***last) {
+    *n = 0;
+    for (rt_cuda_graph **at = &own_of(rt)->graphs; *at; at = &(*at)->next) {
+        rt_cuda_graph *graph = *at;
         if (graph->segment != segment) continue;
-        if (!memcmp(graph->slot, rt->slot, sizeof graph->slot) && graph->sums == rt_sums_variant(rt))
-            return replay(rt, graph);
-        graphs++;
+        if (is_current(rt, graph)) return *at = graph->next, graph;
+        *last = at;
+        ++*n;
     }
-    return graphs < RT_MOST_GRAPHS ? capture(rt, segment) : launch(rt, segment);
+    return NULL;
+}
+
+static rt_cuda_graph *new_graph(struct rt *rt, const struct rt_segment *segment) {
+    rt_cuda_graph *graph = (rt_cuda_graph *)calloc(1, sizeof *graph);
+    if (!graph) return NULL;
+    graph->segment = segment;
+    memcpy(graph->slot, rt->slot, sizeof graph->slot);
+    graph->sums = rt_sums_variant(rt);
+    for (int s = 0; s < rt->program->nsizes; s++) graph->sizes[s] = rt->extents[s];
+    return graph;
+}
+
+/* A graph that is executing is freed when it is complete. */
+static void drop_graph(rt_cuda_graph **at) {
+    rt_cuda_graph *graph = *at;
+    *at = graph->next;
+    free_pieces(graph);
+    free(graph);
+}
+
+static int forget_plans(struct rt *rt) {
+    rt_cuda_private *own = own_of(rt);
+    if (own->nplans <= RT_MOST_PLANS || !rt->program->nsizes) return RT_OK;
+    RT_TRY(rt_cuda_wait(rt, rt_cuda_of(rt)->stream));
+    rt_cuda_forget_segments(rt);
+    rt_cuda_forget_products(rt);
+    rt_cuda_forget_cudnn(rt);
+    own->nplans = 0;
+    return RT_OK;
+}
+
+static int run(struct rt *rt, const struct rt_segment *segment) {
+    rt_cuda_private *own = own_of(rt);
+    rt_cuda_graph **last = NULL;
+    int others;
+    RT_CUDA_TRY(rt, cudaSetDevice(own->number));
+    if (rt_is_watched(rt)) return launch(rt, segment);
+    RT_TRY(forget_plans(rt));
+    const bool open = rt->program->nsizes > 0;
+    rt_cuda_graph *graph = take_graph(rt, segment, &others, &last);
+    const bool known = graph != NULL;
+    if (!known && others >= RT_MOST_GRAPHS && !open) return launch(rt, segment);
+    if (!known && others >= RT_MOST_GRAPHS) drop_graph(last);
+    if (!known) graph = new_graph(rt, segment);
+    if (!graph) return rt_fail(rt, RT_ERROR_SYSTEM, "out of memory");
+    graph->next = own->graphs;
+    own->graphs = graph;
+    if (graph->first) return replay(rt, graph);
+    return known || !open ? capture(rt, graph) : launch(rt, segment);
 }
 
 static int report_fault(struct rt *rt) {

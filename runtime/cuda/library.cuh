@@ -231,6 +231,7 @@ template <class S, class M> static int find_plan(struct rt *rt, rt_lt_plan **lis
     }
     plan->next = *list;
     *out = *list = plan;
+    rt_cuda_of(rt)->own->nplans++;
     return RT_OK;
 }
 
@@ -336,11 +337,18 @@ int rt_cuda_open_library(struct rt *rt) {
     return RT_OK;
 }
 
-void rt_cuda_close_library(struct rt *rt) {
+void rt_cuda_forget_products(struct rt *rt) {
     rt_lt *library = (rt_lt *)rt_cuda_of(rt)->own->library;
     if (!library) return;
     free_plans(library->plans);
     free_plans(library->scaled);
+    library->plans = library->scaled = NULL;
+}
+
+void rt_cuda_close_library(struct rt *rt) {
+    rt_lt *library = (rt_lt *)rt_cuda_of(rt)->own->library;
+    if (!library) return;
+    rt_cuda_forget_products(rt);
     if (library->handle) cublasLtDestroy(library->handle);
     free(library);
 }
@@ -352,6 +360,7 @@ int rt_cuda_open_library(struct rt *) {
 }
 
 void rt_cuda_close_library(struct rt *) {}
+void rt_cuda_forget_products(struct rt *) {}
 
 #endif
 

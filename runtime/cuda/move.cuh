@@ -152,6 +152,18 @@ template <class T> static inline int rt_read_turned(struct rt *rt, void *y, cons
     });
 }
 
+/* As many values as fit in a kernel's arguments at a time. */
+static inline int rt_sizes_b8(struct rt *rt, void *y, int64_t n, std::initializer_list<int64_t> values) {
+    for (int64_t first = 0; first < n; first += RT_MAX_NDIM) {
+        const int64_t count = n - first < RT_MAX_NDIM ? n - first : RT_MAX_NDIM;
+        int64_t *to = (int64_t *)y + first;
+        rt_dims part = {};
+        for (int64_t i = 0; i < count; i++) part[(int)i] = values.begin()[first + i];
+        rt_points(rt, count, [=] __device__(int64_t i) { to[i] = part[(int)i]; });
+    }
+    return RT_OK;
+}
+
 /* y = the elements of x at the view's offsets. */
 template <class T> static inline int rt_read_each(struct rt *rt, void *y, const void *x, const rt_view &view) {
     T *to = (T *)y;

@@ -34,12 +34,13 @@ struct rt_cuda_piece {
     rt_cuda_piece *next;
 };
 
-/* A segment as graphs, recorded at its first execution; one for each set of slots and each way in which sums begin. */
+/* A segment as graphs: one for each set of slots, each way in which sums begin, and all sizes that a call chooses. */
 struct rt_cuda_graph {
     const struct rt_segment *segment;
-    size_t slot[RT_SLOT_SETS]; /* as in struct rt */
-    int sums;                  /* rt_sums_variant */
-    rt_cuda_piece *first;
+    size_t slot[RT_SLOT_SETS];   /* as in struct rt */
+    int sums;                    /* rt_sums_variant */
+    int64_t sizes[RT_MAX_SIZES]; /* 0 behind those of the program */
+    rt_cuda_piece *first;        /* NULL: it was launched, and nothing is recorded yet */
     rt_cuda_graph *next;
 };
 
@@ -50,10 +51,10 @@ struct rt_cuda_mail {
 };
 
 struct rt_cuda_private {
-    int number; /* of the GPU */
-    rt_cuda_graph *graphs;
-    rt_cuda_piece **next; /* where to append the piece being captured; NULL: not capturing */
-    double *mailbox;      /* pinned */
+    int number;            /* of the GPU */
+    rt_cuda_graph *graphs; /* the last one used first */
+    rt_cuda_piece **next;  /* where to append the piece being captured; NULL: not capturing */
+    double *mailbox;       /* pinned */
     rt_cuda_mail mail[RT_MAIL];
     int nmail;
     bool callers_stream;
@@ -63,6 +64,7 @@ struct rt_cuda_private {
     cudaEvent_t *marks; /* marks.cuh */
     int64_t nmarks;
     uint64_t begun_beside, ended_beside; /* calls in the side stream, and those that the main stream has waited for */
+    int nplans;                          /* that libraries keep */
     void *library;                       /* of products */
     void *cudnn;                         /* NULL: none is used */
     void *nccl;                          /* state of NCCL communicators; NULL: not needed */
@@ -134,6 +136,14 @@ void rt_cuda_close_nccl(struct rt *rt);
 /* Convolutions and attention by a library, if it is available and the program has any. */
 int rt_cuda_open_cudnn(struct rt *rt);
 void rt_cuda_close_cudnn(struct rt *rt);
+
+/* Plans that libraries keep, each for a shape of its own. With sizes that calls choose there is no end of them: beyond
+ * RT_MOST_PLANS they are forgotten between two segments, with the graphs, whose kernels may belong to them. */
+#ifndef RT_MOST_PLANS
+#define RT_MOST_PLANS 4096
+#endif
+void rt_cuda_forget_products(struct rt *rt);
+void rt_cuda_forget_cudnn(struct rt *rt);
 
 /* Products by a library, if it is available. */
 int rt_cuda_open_library(struct rt *rt);
