@@ -205,10 +205,11 @@ static bool reduces_rows(const struct node *node, const struct tensor *x) {
     return node->op->fold && naxes == 1 && is_along_rows(x, axes[0]) && attr_int(node, "keepdims", 1);
 }
 
-/* True for a norm, and for a softmax along rows that are not too long. */
-static bool normalises_rows(const struct node *node, const struct tensor *x) {
+/* True for a norm, and for a softmax along rows that are not too long at any size. */
+static bool normalises_rows(const struct fuser *f, const struct node *node, const struct tensor *x) {
     const struct attr *axis = attr_find(node, "axis");
-    return row_is_norm(node) && (!axis || (is_along_rows(x, axis->value) && x->dims[x->ndim - 1] <= LONGEST_SOFTMAX));
+    if (!row_is_norm(node) || !axis) return row_is_norm(node);
+    return is_along_rows(x, axis->value) && open_most(f->graph->open, x->dims[x->ndim - 1]) <= LONGEST_SOFTMAX;
 }
 
 /* True if a region can begin with the node: it reduces or normalises whole rows, in f32 or f64. */
@@ -216,7 +217,7 @@ static bool is_seed(const struct fuser *f, const struct node *node) {
     if (node->ninputs < 1 || node->noutputs != 1) return false;
     const struct tensor *x = tensor_at(f, node->inputs[0]);
     const enum rt_dtype dtype = op_summed_in(x->dtype);
-    return x->ndim && (reduces_rows(node, x) || normalises_rows(node, x)) && has_whole_rows(f, x) &&
+    return x->ndim && (reduces_rows(node, x) || normalises_rows(f, node, x)) && has_whole_rows(f, x) &&
            (dtype == RT_F32 || dtype == RT_F64);
 }
 
