@@ -9,6 +9,7 @@
 #include "frontend/driver/driver.h"
 #include "frontend/driver/output/temporary.h"
 #include "frontend/driver/program/random_inputs.h"
+#include "frontend/driver/sizes_at.h"
 #include "runtime/base/io/progress.h"
 #include "runtime/base/npy.h"
 #include "runtime/base/thread/clock.h"
@@ -17,9 +18,10 @@
 struct comparison {
     const struct compiled_model *compiled;
     struct cli *cli;
-    const char *work;    /* a temporary directory */
-    bool rounded;        /* the one-rank model was also run in f32 */
-    const char *running; /* what is run now */
+    const char *work;     /* a temporary directory */
+    bool rounded;         /* the one-rank model was also run in f32, with these inputs */
+    const int64_t *sizes; /* of the inputs; NULL: none are open, or the typical ones */
+    const char *running;  /* what is run now */
     struct rt_progress progress;
 };
 
@@ -33,7 +35,7 @@ static void add_word(const struct comparison *comparison, struct words *words, c
 
 static int write_inputs(const struct comparison *comparison, const char *name, enum rt_dtype type,
                         struct words *words) {
-    struct random_inputs inputs = {0};
+    struct random_inputs inputs = {.sizes = comparison->sizes};
     const char *prefix = arena_printf(comparison->cli->arena, "%s/%s", comparison->work, name);
     if (random_inputs_write(&inputs, comparison->compiled->root, prefix, type, comparison->cli->arena,
                             comparison->cli->diags) < 0)
@@ -192,6 +194,71 @@ static int compare(struct comparison *comparison) {
     return status ? status : compare_outputs(comparison);
 }
 
+/* The open sizes of the manifest. */
+static const struct open_sizes *read_sizes(const struct compiled_model *compiled, struct arena *arena) {
+    const struct rt_json *sizes = rt_json_member(compiled->root, "sizes");
+    struct open_sizes *open = open_new(arena, 0);
+    for (const struct rt_json *s = sizes ? sizes->first : NULL; s && open->all.n < OPEN_SIZES; s = s->next) {
+        struct open_range range = {0};
+        const char *name = rt_json_text(rt_json_member(s, "name"));
+        if (!name || !rt_json_int(rt_json_member(s, "least"), &range.least) ||
+            !rt_json_int(rt_json_member(s, "most"), &range.most) ||
+            !rt_json_int(rt_json_member(s, "step"), &range.step) || range.step < 1 ||
+            !rt_json_int(rt_json_member(s, "typical"), &range.typical))
+            continue;
+        VEC_PUSH(arena, &open->all, ((struct open_size){name, range, 0}));
+    }
+    return open;
+}
+
+/* The value that --dim gives the name in set number `set`: of several the one of that number, else the last. False: it
+ * gives none. */
+static bool size_in_set(const struct option_sizes *dims, const char *name, int set, struct option_size *out) {
+    int n = 0;
+    for (int i = 0; i < dims->all.n + dims->more.n; i++) {
+        const struct option_size *given = i < dims->all.n ? &dims->all.at[i] : &dims->more.at[i - dims->all.n];
+        if (strcmp(given->name, name) == 0 && n++ <= set) *out = *given;
+    }
+    return n > 0;
+}
+
+/* Sets of sizes: as many as the name has values that --dim gives most often. */
+static int count_sets(const struct option_sizes *dims) {
+    int most = 1;
+    for (int i = 0; i < dims->all.n; i++) {
+        int n = 1;
+        for (int k = 0; k < dims->more.n; k++) n += strcmp(dims->more.at[k].name, dims->all.at[i].name) == 0;
+        if (n > most) most = n;
+    }
+    return most;
+}
+
+/* Compares with inputs of each set of sizes that --dim gives; sizes that it does not give are the typical ones. */
+static int compare_sets(struct comparison *comparison) {
+    struct cli *cli = comparison->cli;
+    const struct option_sizes *dims = &cli->options->dims;
+    const struct open_sizes *open = read_sizes(comparison->compiled, cli->arena);
+    int status = 0;
+    for (int set = 0; set < count_sets(dims) && !status; set++) {
+        int64_t sizes[OPEN_SIZES];
+        struct option_size given;
+        const char *said = "";
+        for (int i = 0; i < open->all.n; i++) sizes[i] = open->all.at[i].range.typical;
+        for (int i = 0; i < dims->all.n && !status; i++)
+            if (size_in_set(dims, dims->all.at[i].name, set, &given))
+                status = sizes_at(open, &given, 1, cli->diags, sizes);
+        if (status) return status;
+        for (int i = 0; i < open->all.n; i++)
+            said = arena_printf(cli->arena, "%s%s%s=%lld", said, i ? ", " : "",
+                                diag_quote(cli->diags, open->all.at[i].name), (long long)sizes[i]);
+        if (*said) cli_tell(cli, "sizes %s:", said);
+        comparison->sizes = open->all.n ? sizes : NULL;
+        comparison->rounded = false;
+        status = compare(comparison);
+    }
+    return status;
+}
+
 /* --numeric: runs the compiled model and the same graph on one rank with the same random inputs, and compares their
  * outputs. Inputs: floats are uniform in [-1, 1), integers 0 or 1, which are valid as indices. Float outputs may differ
  * by 1024 epsilon times the largest element of the one-rank result; others must be equal. 0, -1 with E1104 or another
@@ -201,7 +268,7 @@ static int numeric_compare(const struct compiled_model *compiled, struct cli *cl
     if (!work) return -1;
     struct comparison comparison = {.compiled = compiled, .cli = cli, .work = work};
     rt_progress_begin(&comparison.progress, 0, cli->options->quiet || cli->options->json);
-    int status = compare(&comparison);
+    int status = compare_sets(&comparison);
     temporary_remove(work);
     return status;
 }
@@ -211,6 +278,8 @@ int cli_verify(struct cli *cli) {
     if (cli->options->given[OPT_RUNTIME_NGPUS] && !cli->options->numeric)
         return diag_error(cli->diags, 200, EXIT_USAGE, NULL,
                           "--runtime-ngpus needs --numeric: the proof holds for any number of scale units");
+    if (cli->options->dims.all.n && !cli->options->numeric)
+        return diag_error(cli->diags, 200, EXIT_USAGE, NULL, "--dim needs --numeric: the proof holds for all sizes");
     if (compiled_open(&compiled, cli->options->operand, cli)) return -1;
     const int64_t started = rt_now_ms();
     int status = driver_verify(compiled.directory, cli->options, cli->arena, cli->diags);

@@ -1,6 +1,9 @@
 #include "frontend/driver/program/random_inputs.h"
 
+#include <string.h>
+
 #include "runtime/base/npy.h"
+#include "runtime/base/number/formula.h"
 #include "runtime/base/number/random_fill.h"
 
 int64_t random_inputs_micro_batches(const struct rt_json *manifest) {
@@ -8,8 +11,33 @@ int64_t random_inputs_micro_batches(const struct rt_json *manifest) {
     return rt_json_int(rt_json_member(manifest, "micro_batches"), &n) ? n : 1;
 }
 
-static int write_input(const struct rt_json *input, int64_t micro_batches, int index, enum rt_dtype floats,
-                       const char *path, struct arena *arena, struct diags *diags) {
+/* What the names in shapes stand for. */
+struct names {
+    const struct rt_json *sizes; /* of the manifest */
+    const int64_t *values;       /* NULL: the typical ones */
+};
+
+static bool value_of(void *context, const char *name, size_t length, int64_t *out) {
+    const struct names *names = context;
+    const struct rt_json *size = names->sizes ? names->sizes->first : NULL;
+    for (int i = 0; size; size = size->next, i++) {
+        const char *own = rt_json_text(rt_json_member(size, "name"));
+        if (!own || strlen(own) != length || memcmp(own, name, length) != 0) continue;
+        if (names->values) return *out = names->values[i], true;
+        return rt_json_int(rt_json_member(size, "typical"), out);
+    }
+    return false;
+}
+
+/* A number, or a text of the names of sizes. */
+static bool read_extent(struct names *names, const struct rt_json *dim, int64_t *extent) {
+    const struct rt_formula formula = {.value = value_of, .context = names};
+    if (rt_json_text(dim)) return rt_formula_read(&formula, rt_json_text(dim), extent, NULL, NULL) == RT_FORMULA_OK;
+    return rt_json_int(dim, extent);
+}
+
+static int write_input(const struct rt_json *input, struct names *names, int64_t micro_batches, int index,
+                       enum rt_dtype floats, const char *path, struct arena *arena, struct diags *diags) {
     enum rt_dtype dtype = rt_dtype_by_name(rt_json_text(rt_json_member(input, "dtype")));
     enum rt_dtype written = floats != RT_DTYPE_NONE && rt_dtype_is_float(dtype) ? floats : dtype;
     const struct rt_json *shape = rt_json_member(input, "shape");
@@ -17,7 +45,7 @@ static int write_input(const struct rt_json *input, int64_t micro_batches, int i
     int ndim = 0;
     struct rt_reason why;
     for (const struct rt_json *d = shape ? shape->first : NULL; d && ndim < RT_MAX_NDIM; d = d->next)
-        if (rt_json_int(d, &dims[ndim])) count *= dims[ndim++];
+        if (read_extent(names, d, &dims[ndim])) count *= dims[ndim++];
     if (ndim) dims[0] *= micro_batches, count *= micro_batches;
     struct arena *scratch = arena_scratch(arena);
     void *data = arena_alloc(scratch, (size_t)count + 1, rt_dtype_bytes(dtype)),
@@ -34,11 +62,12 @@ int random_inputs_write(struct random_inputs *out, const struct rt_json *manifes
                         enum rt_dtype floats, struct arena *arena, struct diags *diags) {
     const struct rt_json *inputs = rt_json_member(manifest, "inputs");
     const int64_t micro_batches = random_inputs_micro_batches(manifest);
+    struct names names = {rt_json_member(manifest, "sizes"), out->sizes};
     int index = 0;
     for (const struct rt_json *input = inputs ? inputs->first : NULL; input; input = input->next, index++) {
         const char *path = arena_printf(arena, "%s.input%d.npy", prefix, index),
                    *name = rt_json_text(rt_json_member(input, "name"));
-        if (!name || write_input(input, micro_batches, index, floats, path, arena, diags) < 0) return -1;
+        if (!name || write_input(input, &names, micro_batches, index, floats, path, arena, diags) < 0) return -1;
         VEC_PUSH(arena, &out->all, arena_printf(arena, "%s=%s", name, path));
     }
     return 0;

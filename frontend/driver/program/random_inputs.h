@@ -9,6 +9,7 @@
 
 struct random_inputs {
     VEC(const char *) all; /* "NAME=FILE.npy", as --input and --data take them */
+    const int64_t *sizes;  /* of the inputs, by the manifest's "sizes"; NULL: the typical ones */
 };
 
 /* Writes <prefix>.input<i>.npy for each entry of the manifest's "inputs": the samples of a step of one scale unit, the
