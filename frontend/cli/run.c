@@ -12,6 +12,7 @@
 #include "frontend/cli/ckpt/checkpoint.h"
 #include "frontend/cli/cli.h"
 #include "frontend/cli/compiled_model.h"
+#include "frontend/cli/run_sizes.h"
 #include "frontend/driver/driver.h"
 #include "frontend/driver/output/integrity.h"
 #include "passes/plan/machine/machine.h"
@@ -58,6 +59,39 @@ static const char *cache_instance(const char *model, struct cli *cli) {
     return arena_copy(cli->arena, hex, 16);
 }
 
+/* True if the model may be compiled with other bounds. */
+static bool is_refused(const struct diags *diags) {
+    for (int i = 0; i < diags->all.n; i++)
+        if (diags->all.at[i].code == 439 || diags->all.at[i].code == 420 || diags->all.at[i].code == 505) return true;
+    return false;
+}
+
+/* Compiles with bounds for the dimensions that have no size, and says which; with the sizes of the inputs where the
+ * model cannot have others. */
+static int compile_with_bounds(const struct options *given, struct cli *cli, struct driver_result *result) {
+    struct option_sizes sizes;
+    if (driver_sizes_of_inputs(given, cli->arena, &sizes) < 0 || !sizes.all.n)
+        return driver_compile(given, cli->arena, cli->diags, result);
+    const char *directory =
+        arena_printf(cli->arena, "%s/%s/%s", given->output, options_model(given, cli->arena), given->instance_name);
+    for (enum run_bounds bounds = BOUNDS_FROM_ONE;; bounds++) {
+        struct options options = *given;
+        struct diags diags;
+        diags_init(&diags, cli->arena);
+        const char *said = run_sizes_add(&options, &sizes, bounds, directory, cli->arena);
+        const int status = driver_compile(&options, cli->arena, &diags, result);
+        if (status && bounds + 1 < RUN_BOUNDS && is_refused(&diags)) continue;
+        if (!status && result->made != MADE_NOTHING)
+            diag_remark(&diags, options.operand,
+                        bounds == BOUNDS_FIXED
+                            ? "compiled for the sizes of the inputs, as it cannot have others: %s"
+                            : "compiled for all sizes of %s, from those of the inputs; --dim gives others",
+                        said);
+        diags_append(cli->diags, &diags);
+        return status;
+    }
+}
+
 /* Compiles the operand into the cache unless it is there; returns its directory, NULL after diagnostics. */
 static const char *compile_into_cache(struct cli *cli, struct driver_result *result) {
     struct options options = *cli->options;
@@ -76,7 +110,7 @@ static const char *compile_into_cache(struct cli *cli, struct driver_result *res
         options.runtime_ngpus = options.plan_ngpus;
     }
     free(model);
-    if (!options.output || driver_compile(&options, cli->arena, cli->diags, result)) return NULL;
+    if (!options.output || compile_with_bounds(&options, cli, result)) return NULL;
     return result->directory;
 }
 

@@ -22,6 +22,10 @@ struct driver_result {
 int driver_compile(const struct options *options, struct arena *arena, struct diags *diags,
                    struct driver_result *result);
 
+/* The symbolic dimensions of the model options->operand that no option gives a size, with those that the files of
+ * options->inputs have. Dimensions that are expressions of others are left out. -1: the model cannot be opened. */
+int driver_sizes_of_inputs(const struct options *options, struct arena *arena, struct option_sizes *out);
+
 /* Plans options->operand as driver_compile does; *manifest_json is the manifest that it would write, without "files",
  * and *ranks the number of ranks that it would write to location.json. Writes only the file of --save-plan. */
 int driver_plan(const struct options *options, struct arena *arena, struct diags *diags, const char **manifest_json,

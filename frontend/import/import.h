@@ -70,6 +70,11 @@ int import_model(struct arena *arena, struct diags *diags, struct onnx_model *mo
  * NULL: there is none. */
 const char *import_batch_dim(struct arena *arena, const struct onnx_model *model, int nbound, const char *const *bound);
 
+/* The symbolic dimensions of an input of that name, with the sizes of such a shape: *n of at most ndim, names as --dim
+ * takes them. False: the model has no such input, or one of another number of dimensions. */
+bool import_dims_of_input(struct arena *arena, const struct onnx_model *model, const char *input, int ndim,
+                          const int64_t *shape, int *n, struct import_dim *dims);
+
 /* The optimizer in the model's training_info, as text for --optimizer; *text is NULL if the model has none. 0, or -1
  * with E402 if rankc has no optimizer with the same update (import_training.c). */
 int import_optimizer(struct arena *arena, struct diags *diags, struct onnx_model *model, const char **text);

@@ -36,3 +36,20 @@ const char *import_batch_dim(struct arena *arena, const struct onnx_model *model
     }
     return batch;
 }
+
+bool import_dims_of_input(struct arena *arena, const struct onnx_model *model, const char *input, int ndim,
+                          const int64_t *shape, int *n, struct import_dim *dims) {
+    const Onnx__GraphProto *graph = model->proto->graph;
+    *n = 0;
+    for (size_t i = 0; i < graph->n_input; i++) {
+        const Onnx__TypeProto__Tensor *type = sizes_tensor_type(graph->input[i]);
+        if (strcmp(onnx_text(graph->input[i]->name), input) != 0) continue;
+        if (!type || !type->shape || (int)type->shape->n_dim != ndim) return false;
+        for (int d = 0; d < ndim; d++)
+            if (!sizes_is_number(type->shape->dim[d]))
+                dims[(*n)++] =
+                    (struct import_dim){sizes_dim_name(graph->input[i], (size_t)d, arena), open_fixed(shape[d])};
+        return true;
+    }
+    return false;
+}

@@ -292,9 +292,12 @@ static void add_shape(struct strbuf *text, const struct sizes *sizes, const Onnx
     struct strbuf word;
     strbuf_init(&word, sizes->import->arena);
     for (size_t d = 0; d < shape->n_dim; d++) {
-        int64_t size = sizes_of(sizes, info, d);
-        strbuf_printf(&word, "%s%lld", d ? "," : arena_printf(sizes->import->arena, "%s=", onnx_text(info->name)),
-                      size == OPEN ? 8LL : (long long)size);
+        const bool number = sizes_is_number(shape->dim[d]);
+        const struct size *known = number ? NULL : find_dim(sizes, info, d);
+        const int64_t size = open_typical(sizes->import->graph->open, sizes_of(sizes, info, d));
+        const struct open_range range = known ? known->range : open_fixed(size == OPEN ? 8 : size);
+        strbuf_printf(&word, "%s%s", d ? "," : arena_printf(sizes->import->arena, "%s=", onnx_text(info->name)),
+                      open_range_text(sizes->import->arena, &range));
     }
     strbuf_puts(text, " --shape ");
     strbuf_shell(text, strbuf_text(&word));
