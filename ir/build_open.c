@@ -33,7 +33,7 @@ static bool fold_numbers(struct open_sizes *open, enum op_id op, int64_t a, int6
     case OP_Div:
         *result = b ? open_quotient(open, a, b) : 0;
         return open_least(open, a) >= 0 && open_least(open, b) > 0;
-    case OP_Mod: *result = b ? open_rest(open, a, b) : 0; return open_least(open, a) >= 0 && open_least(open, b) > 0;
+    case OP_Mod: *result = b ? open_rest(open, a, b) : 0; return open_least(open, b) > 0;
     case OP_Min: *result = open_lesser(open, a, b); return true;
     case OP_Max: *result = open_greater(open, a, b); return true;
     case OP_Equal: *result = order == OPEN_EQUAL; return order == OPEN_EQUAL || less || more;

@@ -8,6 +8,7 @@
 enum {
     DEPTH = 12, /* of products */
     MOST_WEIGHT = 400,
+    LINEAR_PARTS = 8,
     CORNERS = 5,
     TRIED = 96 /* sizes at which expressions are compared */,
     LEAST_ATOM = 100 /* smaller numbers are not taken for atoms in products */
@@ -135,7 +136,7 @@ static int find(struct open_sizes *open, int64_t value, int depth) {
     if (known >= 0 || !depth || (value > -LEAST_ATOM && value < LEAST_ATOM)) return known;
     for (int i = open->atoms.n - 1; i >= 0; i--) {
         const int64_t atom = open->terms.at[open->atoms.at[i]].value;
-        if (atom >= LEAST_ATOM && value % atom == 0) return product_of(open, value, open->atoms.at[i], depth);
+        if (value % atom == 0) return product_of(open, value, open->atoms.at[i], depth);
     }
     return -1;
 }
@@ -229,7 +230,7 @@ static int64_t note(struct open_sizes *open, enum open_kind kind, int64_t a, int
     for (int i = 0; i < open->atoms.n; i++)
         if (means(open, open->atoms.at[i], 0, kind, left, right)) return open->terms.at[open->atoms.at[i]].value;
     if (weight > MOST_WEIGHT) return open->spoiled = true, value;
-    const bool telling = kind == OPEN_SUM || kind == OPEN_QUOTIENT;
+    const bool telling = kind == OPEN_SUM || kind == OPEN_QUOTIENT || kind == OPEN_REST;
     if (known || !telling || (value > -LEAST_ATOM && value < LEAST_ATOM)) value = stand_in(open);
     const int term = term_add(open, (struct open_term){kind, left, right, 0, value, weight});
     VEC_PUSH(open->arena, &open->atoms, term);
@@ -244,12 +245,145 @@ int64_t open_sum(struct open_sizes *open, int64_t a, int64_t b) {
     return a && b && either_is(open, a, b) ? note(open, OPEN_SUM, a, b, a + b) : a + b;
 }
 
+/* A prime of its own, instead of a quotient rounded down: less than it by another part of it for each of many, so that no
+ * small number is left of their differences, nor of a - a / b * b. */
+static int64_t apart(const struct open_sizes *open, int64_t quotient) {
+    enum { PARTS = 64, MOST_PARTS = 56, VARIED = 29, STRIDE = 5, LEAST = 1009 };
+    const int64_t parts = MOST_PARTS - (int64_t)open->atoms.n * STRIDE % VARIED, less = quotient / PARTS * parts;
+    int64_t value = less > LEAST ? less : quotient + LEAST * (2 + open->atoms.n % VARIED);
+    if (value < LEAST) value = LEAST;
+    while (!is_prime(value) || is_known(open, value)) value++;
+    return value;
+}
+
+/* A number as the sum of `number` and of factors times values that are no sums, nor rests, which are a - a / b * b. */
+struct linear {
+    int n;
+    struct {
+        int64_t factor, value;
+    } part[LINEAR_PARTS];
+    int64_t number;
+};
+
+static void add_part(struct linear *linear, int64_t factor, int64_t value) {
+    int i = 0;
+    while (i < linear->n && linear->part[i].value != value) i++;
+    if (i == linear->n && i < LINEAR_PARTS) linear->part[linear->n++].value = value, linear->part[i].factor = 0;
+    if (i < LINEAR_PARTS) linear->part[i].factor += factor;
+}
+
+static void add_linear(const struct open_sizes *open, struct linear *linear, int term, int64_t factor) {
+    const struct open_term *t = &open->terms.at[term];
+    int64_t fixed = 1;
+    int other = -1, others = 0;
+    if (t->kind == OPEN_NUMBER) {
+        linear->number += factor * t->number;
+        return;
+    }
+    if (t->kind == OPEN_SUM) {
+        add_linear(open, linear, t->a, factor);
+        add_linear(open, linear, t->b, factor);
+        return;
+    }
+    if (t->kind == OPEN_REST) {
+        const int64_t top = open->terms.at[t->a].value, b = open->terms.at[t->b].value;
+        const int64_t whole = (top - t->value) / b;
+        const int quotient = map_get(&open->known, (const char *)&whole, sizeof whole);
+        if (whole * b + t->value == top && quotient >= 0 && open->terms.at[quotient].kind == OPEN_QUOTIENT) {
+            add_linear(open, linear, t->a, factor);
+            add_part(linear, -factor * b, whole);
+            return;
+        }
+    }
+    if (t->kind == OPEN_SIZE) fixed = unit_of(&open->all.at[t->a].range);
+    for (int at = term; open->terms.at[at].kind == OPEN_PRODUCT; at = open->terms.at[at].a) {
+        const struct open_term *product = &open->terms.at[at];
+        const int ends[] = {product->b, open->terms.at[product->a].kind == OPEN_PRODUCT ? -1 : product->a};
+        for (int i = 0; i < 2; i++) {
+            if (ends[i] < 0) continue;
+            if (open->terms.at[ends[i]].kind == OPEN_NUMBER)
+                fixed *= open->terms.at[ends[i]].number;
+            else
+                other = ends[i], others++;
+        }
+    }
+    if (others == 1)
+        add_linear(open, linear, other, factor * fixed);
+    else
+        add_part(linear, factor * fixed, t->value / fixed);
+}
+
+static struct linear linear_of(struct open_sizes *open, int64_t value) {
+    struct linear linear = {0};
+    const int term = term_of(open, value);
+    if (term < 0)
+        linear.number = value;
+    else
+        add_linear(open, &linear, term, 1);
+    return linear;
+}
+
+static int64_t common_divisor(int64_t a, int64_t b) {
+    while (b) {
+        const int64_t rest = a % b;
+        a = b, b = rest;
+    }
+    return a < 0 ? -a : a;
+}
+
+/* The sum of the parts whose factors b divides, divided by it; they are taken out. */
+static int64_t take_multiples(struct open_sizes *open, struct linear *linear, int64_t b) {
+    int64_t whole = 0;
+    int n = 0;
+    for (int i = 0; i < linear->n; i++) {
+        if (linear->part[i].factor % b == 0)
+            whole = open_sum(open, whole, linear->part[i].factor / b * linear->part[i].value);
+        else
+            linear->part[n++] = linear->part[i];
+    }
+    linear->n = n;
+    return whole;
+}
+
+/* a / b is whole + (rest of a) / b, of which common divisors are removed, and of quotients of quotients one is left: so
+ * a quotient that is computed in several ways is one number. */
+static int64_t quotient(struct open_sizes *open, int64_t a, int64_t b) {
+    struct linear linear = linear_of(open, a);
+    if (linear.n == LINEAR_PARTS) return note(open, OPEN_QUOTIENT, a, b, apart(open, a / b));
+    int64_t whole = open_sum(open, take_multiples(open, &linear, b), floor_of(linear.number, b)), divisor = b, top = 0;
+    int64_t number = linear.number - floor_of(linear.number, b) * b;
+    if (!linear.n) return whole;
+    for (int i = 0; i < linear.n; i++) divisor = common_divisor(divisor, linear.part[i].factor);
+    number /= divisor, b /= divisor;
+    if (linear.part[0].factor < 0) { /* -(-top / b), rounded up */
+        for (int i = 0; i < linear.n; i++)
+            top = open_sum(open, top, -linear.part[i].factor / divisor * linear.part[i].value);
+        return open_sum(open, whole, -open_quotient(open, open_sum(open, top, b - 1 - number), b));
+    }
+    const int only = linear.n == 1 && linear.part[0].factor == divisor ? term_of(open, linear.part[0].value) : -1;
+    const struct open_term inner = only >= 0 ? open->terms.at[only] : (struct open_term){0};
+    if (inner.kind == OPEN_QUOTIENT && open->terms.at[inner.b].kind == OPEN_NUMBER) {
+        const int64_t by = open->terms.at[inner.b].number;
+        return open_sum(open, whole,
+                        open_quotient(open, open_sum(open, open->terms.at[inner.a].value, number * by), b * by));
+    }
+    for (int i = 0; i < linear.n; i++)
+        top = open_sum(open, top, linear.part[i].factor / divisor * linear.part[i].value);
+    top = open_sum(open, top, number);
+    if (open_least(open, top) < 0) open->spoiled = true; /* generated code rounds it towards zero */
+    const int64_t part = note(open, OPEN_QUOTIENT, top, b, apart(open, top / b));
+    note(open, OPEN_REST, top, b, top - b * part);
+    return open_sum(open, whole, part);
+}
+
 int64_t open_quotient(struct open_sizes *open, int64_t a, int64_t b) {
-    return b != 1 && either_is(open, a, b) ? note(open, OPEN_QUOTIENT, a, b, floor_of(a, b)) : floor_of(a, b);
+    if (b == 1 || !either_is(open, a, b)) return floor_of(a, b);
+    if (!open_is(open, b)) return quotient(open, a, b);
+    return a % b ? note(open, OPEN_QUOTIENT, a, b, a / b) : a / b;
 }
 
 int64_t open_rest(struct open_sizes *open, int64_t a, int64_t b) {
-    const int64_t rest = a - floor_of(a, b) * b;
+    const int64_t rest = a - open_quotient(open, a, b) * b;
     return either_is(open, a, b) ? note(open, OPEN_REST, a, b, rest) : rest;
 }
 

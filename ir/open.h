@@ -14,7 +14,8 @@
  * in the same way at both.
  *
  * Some numbers do not have the value that they have for the specimen's sizes, but a prime of their own, as if they were
- * sizes: remainders, small quotients, and the lesser or greater of two, which would be taken for fixed numbers.
+ * sizes: quotients that are rounded down, which for the specimen's sizes may be those of other numbers, and the lesser or
+ * greater of two, which would be taken for fixed numbers. A rest is what is left: b * (a / b) + a % b is a.
  *
  * What decides by an extent must ask for the extent at the bound (open_most), at the typical size (open_typical), or
  * whether the answer is the same for all sizes (open_order): the specimen's own number is larger than any of them. */

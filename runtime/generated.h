@@ -21,6 +21,14 @@ extern "C" {
 
 #define RT_FORMAT 23 /* version of struct rt_program; a program of another version is refused: RT_ERROR_MISMATCH */
 
+/* What open sizes are made of (ir/open.h), beside C's own operators. */
+static inline int64_t lesser(int64_t a, int64_t b) {
+    return a < b ? a : b;
+}
+static inline int64_t greater(int64_t a, int64_t b) {
+    return a < b ? b : a;
+}
+
 /* Dimension `dim` is divided among the ranks along mesh axis `axis`: Note [Cuts] in base/shape/part.h. Of several
  * splits of one dimension, each divides the part that those before it in the list leave (Note [Nested cuts] there). */
 struct rt_split {
@@ -98,8 +106,8 @@ struct rt_transfer {
     int chunk;             /* in whose slot the value lies, by the rank's own numbers */
     struct rt_place place; /* of the value */
     int64_t bytes;         /* or RT_EXTENT(k) */
-    int peer;        /* the stage of the other end: its coordinate on the pipeline axis */
-    int instruction; /* the node: index into "instructions" of manifest.json */
+    int peer;              /* the stage of the other end: its coordinate on the pipeline axis */
+    int instruction;       /* the node: index into "instructions" of manifest.json */
 };
 
 /* Ranks that execute the same code form a class. */

@@ -65,10 +65,20 @@ static int read_auto_pad(struct lower *lower, enum auto_pad *how) {
 }
 
 /* Divides padding between both ends; an odd element goes to the end, with SAME_LOWER to the beginning. */
-static void share_padding(struct window *window, int d, int64_t total, enum auto_pad how) {
-    if (total < 0) total = 0;
-    window->begin[d] = how == SAME_LOWER ? total - total / 2 : total / 2;
-    window->end[d] = total - window->begin[d];
+static void share_padding(struct lower *lower, struct window *window, int d, int64_t total, enum auto_pad how) {
+    struct open_sizes *open = lower_open(lower);
+    total = open_greater(open, total, 0);
+    const int64_t half = open_quotient(open, total, 2), other = open_sum(open, total, -half);
+    window->begin[d] = how == SAME_LOWER ? other : half;
+    window->end[d] = how == SAME_LOWER ? half : other;
+}
+
+/* The padding with which there are ceil(extent / stride) positions. */
+static int64_t same_padding(struct lower *lower, const struct window *window, int d, int64_t in) {
+    struct open_sizes *open = lower_open(lower);
+    const int64_t stride = window->stride[d];
+    const int64_t beyond = open_sum(open, stride - 1, -open_rest(open, open_sum(open, in, stride - 1), stride));
+    return open_sum(open, beyond, span(window, d) - stride);
 }
 
 static int read_pads(struct lower *lower, struct window *window) {
@@ -88,16 +98,19 @@ static int read_pads(struct lower *lower, struct window *window) {
  * without any position. */
 static int read_padding(struct lower *lower, struct window *window) {
     struct tensor x = lower_input(lower, 0);
+    struct open_sizes *open = lower_open(lower);
     enum auto_pad how;
     if (read_auto_pad(lower, &how) < 0 || (how == NOTSET && read_pads(lower, window) < 0)) return -1;
     for (int d = 0; d < window->n; d++) {
         int64_t in = x.dims[SPATIAL + d];
-        if (how >= SAME_UPPER)
-            share_padding(
-                window, d,
-                ((in + window->stride[d] - 1) / window->stride[d] - 1) * window->stride[d] + span(window, d) - in, how);
+        if (how >= SAME_UPPER) share_padding(lower, window, d, same_padding(lower, window, d, in), how);
         const int64_t beyond = window->ceil ? window->stride[d] - 1 : 0; /* what the last window may extend by */
-        if (in + window->begin[d] + window->end[d] + beyond < span(window, d))
+        const int64_t padding = open_sum(open, window->begin[d], window->end[d]);
+        const int64_t room = open_sum(open, in, open_sum(open, padding, beyond - span(window, d)));
+        if (open_is(open, room) &&
+            lower_at_least(lower, room, 0, "the input and its padding", "as large as a window") < 0)
+            return -1;
+        if (!open_is(open, room) && room < 0)
             return lower_error(lower, 374,
                                "dimension %d of the result is empty: extent %lld, padding %lld and %lld, window %lld",
                                SPATIAL + d, (long long)in, (long long)window->begin[d], (long long)window->end[d],
@@ -181,6 +194,7 @@ int emit_int_conv(struct lower *lower, int x, int w, int x_zero, int w_zero) {
  * from them. */
 static int fit_result(struct lower *lower, struct window *window, const int64_t *more, enum auto_pad how) {
     struct tensor x = lower_input(lower, 0);
+    struct open_sizes *open = lower_open(lower);
     int n;
     const int64_t *shape = lower_ints(lower, "output_shape", &n);
     if (shape && n != window->n && n != x.ndim)
@@ -189,15 +203,20 @@ static int fit_result(struct lower *lower, struct window *window, const int64_t 
     for (int d = 0; d < window->n; d++) {
         int64_t in = x.dims[SPATIAL + d], want = shape ? shape[d] : in * window->stride[d];
         if (shape && check_range(lower, "output_shape", 374, want, 1) < 0) return -1;
-        int64_t total = (in - 1) * window->stride[d] + span(window, d) + more[d] - want;
-        share_padding(window, d, total, how == SAME_UPPER ? SAME_UPPER : SAME_LOWER);
-        if (total < 0) window->end[d] = total; /* larger than the windows cover: zeros at the end */
+        const int64_t whole = open_sum(open, in * window->stride[d], span(window, d) + more[d] - window->stride[d]);
+        const int64_t total = open_sum(open, whole, -want);
+        if (shape && open_is(open, total) &&
+            lower_at_least(lower, total, 0, "what the windows cover", "output_shape") < 0)
+            return -1;
+        share_padding(lower, window, d, total, how == SAME_UPPER ? SAME_UPPER : SAME_LOWER);
+        if (open_most(open, total) < 0) window->end[d] = total; /* larger than the windows cover: zeros at the end */
     }
     return 0;
 }
 
 /* ONNX ConvTranspose-11. output_padding enlarges the result at the end, which reduces the padding there. */
 int lower_conv_transpose(struct lower *lower) {
+    struct open_sizes *open = lower_open(lower);
     struct window window = {0};
     int64_t groups, more[MAX_SPATIAL];
     enum auto_pad how;
@@ -215,9 +234,13 @@ int lower_conv_transpose(struct lower *lower) {
     bool fit = how >= SAME_UPPER || lower_given(lower, "output_shape");
     if (fit ? fit_result(lower, &window, more, how) < 0 : how == NOTSET && read_pads(lower, &window) < 0) return -1;
     for (int d = 0; d < window.n; d++) {
-        int64_t in = lower_input(lower, 0).dims[SPATIAL + d];
-        window.end[d] -= more[d];
-        if (in < 1 || (in - 1) * window.stride[d] + span(&window, d) - window.begin[d] - window.end[d] < 1)
+        const int64_t in = lower_input(lower, 0).dims[SPATIAL + d];
+        window.end[d] = open_sum(open, window.end[d], -more[d]);
+        const int64_t padding = open_sum(open, window.begin[d], window.end[d]);
+        const int64_t rest = open_sum(open, span(&window, d) - window.stride[d], -padding);
+        const int64_t out = open_sum(open, in * window.stride[d], rest);
+        if (open_is(open, out) && lower_at_least(lower, out, 1, "the result", "larger than its padding") < 0) return -1;
+        if (open_least(open, in) < 1 || open_least(open, out) < 1)
             return lower_error(lower, 374, "dimension %d of the result is empty", SPATIAL + d);
     }
     return convolve(lower, OP_ConvTranspose, &window, groups);
@@ -247,7 +270,8 @@ static int pool(struct lower *lower, enum op_id op, int x, const struct window *
 /* Refuses windows that contain only padding: they have neither a mean nor a largest element. */
 static int check_reach(struct lower *lower, const struct window *window) {
     for (int d = 0; d < window->n; d++)
-        if (window->begin[d] >= span(window, d) || window->end[d] >= span(window, d))
+        if (open_most(lower_open(lower), window->begin[d]) >= span(window, d) ||
+            open_most(lower_open(lower), window->end[d]) >= span(window, d))
             return lower_error(
                 lower, 374, "padding %lld and %lld of dimension %d: every window of %lld must overlap the input",
                 (long long)window->begin[d], (long long)window->end[d], SPATIAL + d, (long long)span(window, d));
@@ -434,12 +458,16 @@ static int read_p(struct lower *lower, double *p) {
 }
 
 /* With ceil_mode: padding at the end so that the last window lies inside of it. It adds zeros to the sum. */
-static void pad_last_window(struct window *window, const struct tensor *x) {
+static void pad_last_window(struct lower *lower, struct window *window, const struct tensor *x) {
+    struct open_sizes *open = lower_open(lower);
     for (int d = 0; d < window->n && window->ceil; d++) {
-        const int64_t in = x->dims[SPATIAL + d] + window->begin[d], room = in + window->end[d] - span(window, d);
-        int64_t last = (room + window->stride[d] - 1) / window->stride[d] * window->stride[d];
-        if (last >= in) last -= window->stride[d];
-        if (last + span(window, d) - in > window->end[d]) window->end[d] = last + span(window, d) - in;
+        const int64_t in = open_sum(open, x->dims[SPATIAL + d], window->begin[d]), stride = window->stride[d];
+        const int64_t room = open_sum(open, in, open_sum(open, window->end[d], stride - 1 - span(window, d)));
+        const int64_t last =
+            open_lesser(open, open_quotient(open, room, stride), open_quotient(open, open_sum(open, in, -1), stride)) *
+            stride;
+        const int64_t more = open_sum(open, open_sum(open, last, span(window, d)), -in);
+        window->end[d] = open_greater(open, window->end[d], more);
     }
     window->ceil = false;
 }
@@ -450,7 +478,7 @@ int lower_lp_pool(struct lower *lower) {
     double p, elements = 1;
     const struct tensor x = lower_input(lower, 0);
     if (read_pooling(lower, &window) < 0 || read_p(lower, &p) < 0) return -1;
-    pad_last_window(&window, &x);
+    pad_last_window(lower, &window, &x);
     for (int d = 0; d < window.n; d++) elements *= (double)window.extent[d];
     int mean = pool(lower, OP_AveragePool, power(lower, emit1(lower, OP_Abs, lower->inputs[0]), p), &window, true);
     return lower_result(lower, root(lower, emit_with(lower, OP_Mul, mean, elements), p));

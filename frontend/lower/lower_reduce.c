@@ -41,14 +41,16 @@ int emit_mean(struct lower *lower, int x, const bool *axes, bool keepdims) {
     struct tensor tensor = lower_tensor(lower, x);
     const struct counted *counted = lower_counted(lower, x);
     const int valid = counted && axes[counted->dim] ? counted->count : -1;
-    double count = 1;
+    int64_t count = 1;
     for (int d = 0; d < tensor.ndim; d++)
-        if (axes[d] && (valid < 0 || d != counted->dim)) count *= (double)tensor.dims[d];
+        if (axes[d] && (valid < 0 || d != counted->dim)) count *= tensor.dims[d];
     int sum = emit_reduce(lower, OP_ReduceSum, x, axes, keepdims);
-    if (valid >= 0)
-        return emit2(lower, OP_Div, sum, emit_cast(lower, emit_with(lower, OP_Mul, valid, count), tensor.dtype));
-    if (!rt_dtype_is_float(tensor.dtype)) return emit_with(lower, OP_Div, sum, count);
-    return emit_with(lower, OP_Mul, sum, 1 / count);
+    if (valid >= 0) {
+        const int all = emit2(lower, OP_Mul, valid, emit_number(lower, lower_dtype(lower, valid), count));
+        return emit2(lower, OP_Div, sum, emit_cast(lower, all, tensor.dtype));
+    }
+    if (!rt_dtype_is_float(tensor.dtype)) return emit2(lower, OP_Div, sum, emit_number(lower, tensor.dtype, count));
+    return emit2(lower, OP_Mul, sum, emit_reciprocal(lower, tensor.dtype, count));
 }
 
 /* ONNX reductions: a core one, an operator before it (Mul: of x with itself) and one after it. */

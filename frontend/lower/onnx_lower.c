@@ -417,6 +417,22 @@ int emit_ints(struct lower *lower, int n, const int64_t *values, int ndim, const
     return graph_add_const(lower->builder.graph, lower_constant_name(lower), RT_I64, ndim, dims, values);
 }
 
+struct open_sizes *lower_open(const struct lower *lower) {
+    return lower->builder.graph->open;
+}
+
+int emit_number(struct lower *lower, enum rt_dtype dtype, int64_t number) {
+    if (!open_is(lower_open(lower), number)) return build_scalar(&lower->builder, dtype, (double)number);
+    return emit_cast(lower, emit_ints(lower, 1, &number, 0, NULL), dtype);
+}
+
+/* The quotient is one of f64, as that of a fixed number is. */
+int emit_reciprocal(struct lower *lower, enum rt_dtype dtype, int64_t number) {
+    if (!open_is(lower_open(lower), number)) return build_scalar(&lower->builder, dtype, 1 / (double)number);
+    const int one = build_scalar(&lower->builder, RT_F64, 1);
+    return emit_cast(lower, emit2(lower, OP_Div, one, emit_number(lower, RT_F64, number)), dtype);
+}
+
 /* Of an open number of places: how many ones are before each. */
 static int open_places(struct lower *lower, int64_t first, int ndim, int axis, const int64_t *shape) {
     const struct attr attrs[] = {attr_of_int("axis", axis), attr_of_int("exclusive", 1), attr_of_int("reverse", 0)};

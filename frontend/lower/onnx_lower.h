@@ -98,6 +98,12 @@ int lower_known_float(struct lower *lower, int input, const char *what, double *
  * `name` is ignored if the row does not list it. */
 int lower_list(struct lower *lower, int input, const char *name, const int64_t **list, int *n);
 
+/* The graph's open sizes; NULL: there are none. */
+struct open_sizes *lower_open(const struct lower *lower);
+/* E439 with the option that would do, unless the number is at least `least` for all sizes: "WHAT must be MUST for all
+ * open sizes" (lower_open.c). */
+int lower_at_least(struct lower *lower, int64_t number, int64_t least, const char *what, const char *must);
+
 /* Maps an axis in [-ndim, ndim) to [0, ndim); E375 if it is outside. */
 int lower_axis(struct lower *lower, int64_t axis, int ndim, int *out);
 /* A list of axes as flags; E375 for an axis outside of [-ndim, ndim) or given twice. */
@@ -217,6 +223,9 @@ int emit_like(struct lower *lower, int x, double value);
 int emit_with(struct lower *lower, enum op_id op, int x, double value);
 /* The square root. When training, one with gradient 0 at 0, like PyTorch's norms. */
 int emit_root(struct lower *lower, int x);
+/* A scalar with the number, and one with 1 / number, which may depend on open sizes. */
+int emit_number(struct lower *lower, enum rt_dtype dtype, int64_t number);
+int emit_reciprocal(struct lower *lower, enum rt_dtype dtype, int64_t number);
 int emit_ints(struct lower *lower, int n, const int64_t *values, int ndim, const int64_t *dims);
 /* i64 first, first + 1, .. along dimension `axis`, of extent n, of a tensor of ndim dimensions, whose others are 1. */
 int emit_places(struct lower *lower, int64_t first, int64_t n, int ndim, int axis);

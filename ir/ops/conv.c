@@ -27,13 +27,14 @@ enum { SPATIAL = 2 }; /* the first spatial dimension */
 struct window {
     int n; /* spatial dimensions */
     bool ceil;
+    struct open_sizes *open;
     int64_t extent[RT_MAX_NDIM];
     const int64_t *stride, *dilation, *begin, *end;
 };
 
 /* Reads the window of a node, except its extents. Returns NULL, or what is wrong. All numbers are bounded, so that
  * arithmetic on them cannot overflow. */
-static const char *read_window(const struct node *node, int n, struct window *w) {
+static const char *read_window(const struct graph *graph, const struct node *node, int n, struct window *w) {
     static const char *const keys[] = {"stride", "dilation", "begin", "end"};
     const int64_t *lists[4], most = (int64_t)1 << 30;
     for (int i = 0; i < 4; i++) {
@@ -41,10 +42,12 @@ static const char *read_window(const struct node *node, int n, struct window *w)
         lists[i] = attr_ints(node, keys[i], &length);
         if (length != n) return "needs stride, dilation, begin and end per spatial dimension";
         for (int d = 0; d < n; d++)
-            if (lists[i][d] > most || lists[i][d] < (i < 2 ? 1 : -most))
+            if (open_most(graph->open, lists[i][d]) > most ||
+                open_least(graph->open, lists[i][d]) < (i < 2 ? 1 : -most))
                 return "a stride, dilation or padding is out of range";
     }
-    *w = (struct window){.n = n, .stride = lists[0], .dilation = lists[1], .begin = lists[2], .end = lists[3]};
+    *w = (struct window){
+        .n = n, .open = graph->open, .stride = lists[0], .dilation = lists[1], .begin = lists[2], .end = lists[3]};
     w->ceil = attr_int(node, "ceil", 0) != 0;
     return n < 1 ? "needs a spatial dimension" : NULL;
 }
@@ -62,23 +65,28 @@ static bool span(const struct window *w, int d, int64_t *span) {
 
 /* Counts the positions of the window over `in` elements; false if there are none. */
 static bool positions(const struct window *w, int d, int64_t in, int64_t *out) {
-    int64_t covers, room;
+    struct open_sizes *open = w->open;
+    int64_t covers;
     if (!span(w, d, &covers) || in > (int64_t)1 << 48) return false;
-    room = in + w->begin[d] + w->end[d] - covers;
-    if (w->ceil) room += w->stride[d] - 1;
-    if (room < 0) return false;
-    *out = room / w->stride[d] + 1;
-    if (w->ceil && (*out - 1) * w->stride[d] >= in + w->begin[d]) --*out;
-    return *out > 0;
+    const int64_t padding = open_sum(open, w->begin[d], w->end[d]), beyond = w->ceil ? w->stride[d] - 1 : 0;
+    const int64_t room = open_sum(open, in, open_sum(open, padding, beyond - covers));
+    if (open_least(open, room) < 0) return false;
+    *out = open_sum(open, open_quotient(open, room, w->stride[d]), 1);
+    if (w->ceil) { /* a window starts before the padding at the end */
+        const int64_t starts = open_sum(open, in, w->begin[d] - 1);
+        *out = open_lesser(open, *out, open_sum(open, open_quotient(open, starts, w->stride[d]), 1));
+    }
+    return open_least(open, *out) > 0;
 }
 
 /* The inverse, for transposed convolutions: the number of elements that `in` positions write, without the padding. */
 static bool covered(const struct window *w, int d, int64_t in, int64_t *out) {
     int64_t covers;
-    if (!span(w, d, &covers) || in < 1 || in > (int64_t)1 << 32) return false;
-    if (!rt_mul(in - 1, w->stride[d], out)) return false;
-    *out += covers - w->begin[d] - w->end[d];
-    return *out > 0;
+    if (!span(w, d, &covers) || open_least(w->open, in) < 1 || in > (int64_t)1 << 32) return false;
+    if (!rt_mul(in, w->stride[d], out)) return false;
+    const int64_t padding = open_sum(w->open, w->begin[d], w->end[d]);
+    *out = open_sum(w->open, *out, open_sum(w->open, covers - w->stride[d], -padding));
+    return open_least(w->open, *out) > 0;
 }
 
 typedef bool extent_fn(const struct window *w, int d, int64_t in, int64_t *out);
@@ -141,7 +149,7 @@ DIMS_FN(dims_conv) {
     struct window window;
     if (x->ndim < 3 || w->ndim != x->ndim)
         return refuse(dims, why, "input and weights have %d and %d dimensions", x->ndim, w->ndim);
-    if ((*why = read_window(node, x->ndim - SPATIAL, &window))) return -1;
+    if ((*why = read_window(graph, node, x->ndim - SPATIAL, &window))) return -1;
     int64_t channels = transposed ? w->dims[0] : w->dims[1];
     if (groups < 1 || w->dims[0] % groups || (transposed ? x->dims[1] != channels : x->dims[1] / groups != channels) ||
         x->dims[1] % groups)
@@ -175,13 +183,13 @@ SPLIT_ATTR(split_conv) {
 }
 
 /* Reads the window of a node that has its extents in attribute window. */
-static int read_extents(struct dims *dims, const struct node *node, const struct tensor *x, struct window *window,
-                        const char **why) {
+static int read_extents(struct dims *dims, const struct graph *graph, const struct node *node, const struct tensor *x,
+                        struct window *window, const char **why) {
     int n;
     const int64_t *extents = attr_ints(node, "window", &n);
     if (x->ndim != n + SPATIAL)
         return refuse(dims, why, "a window of %d dimensions does not fit %s", n, tensor_type(dims->arena, x));
-    if ((*why = read_window(node, n, window))) return -1;
+    if ((*why = read_window(graph, node, n, window))) return -1;
     for (int d = 0; d < n; d++) window->extent[d] = extents[d];
     return 0;
 }
@@ -199,7 +207,7 @@ DIMS_FN(dims_conv_weight_grad) {
     struct operand *in = &dims->operand[0], *out = &dims->operand[1], *weights = &dims->operand[2];
     int64_t groups = attr_int(node, "group", 1);
     struct window window;
-    if (read_extents(dims, node, x, &window, why) < 0) return -1;
+    if (read_extents(dims, graph, node, x, &window, why) < 0) return -1;
     if (groups < 1 || x->dims[1] % groups || dy->ndim < SPATIAL || dy->dims[1] % groups)
         return refuse(dims, why, "%lld groups do not fit the channels of %s and %s", (long long)groups,
                       tensor_type(dims->arena, x), tensor_type(dims->arena, dy));
@@ -232,7 +240,7 @@ static int bind_pool(struct dims *dims, const struct graph *graph, const struct 
                      enum factor_kind kind) {
     const struct tensor *x = input(graph, node, 0);
     struct window window;
-    if (read_extents(dims, node, x, &window, why) < 0) return -1;
+    if (read_extents(dims, graph, node, x, &window, why) < 0) return -1;
     bind_planes(dims, x);
     return bind_spatial(dims, &window, x, (struct sliding){positions, 1, kind}, why);
 }
@@ -336,7 +344,7 @@ static bool planes_of(const struct eval *eval, const struct tensor *x, const str
                       bool transposed, struct planes *p) {
     *p = (struct planes){
         .groups = attr_int(eval->node, "group", 1), .batch = x->dims[0], .weights = spatial_elements(w)};
-    if (read_window(eval->node, x->ndim - SPATIAL, &p->window)) return false;
+    if (read_window(eval->graph, eval->node, x->ndim - SPATIAL, &p->window)) return false;
     for (int d = 0; d < p->window.n; d++) p->window.extent[d] = w->dims[SPATIAL + d];
     p->positions = (transposed ? x : y)->dims + SPATIAL;
     p->values = (transposed ? y : x)->dims + SPATIAL;
@@ -410,10 +418,10 @@ static double mean_of(const struct window *w, const double *x, const int64_t *o,
     return sum / (double)(padded ? padded_elements(w, o, extent) : count);
 }
 
-static bool window_of(const struct node *node, struct window *w) {
+static bool window_of(const struct graph *graph, const struct node *node, struct window *w) {
     int n;
     const int64_t *extents = attr_ints(node, "window", &n);
-    if (read_window(node, n, w)) return false;
+    if (read_window(graph, node, n, w)) return false;
     for (int d = 0; d < n; d++) w->extent[d] = extents[d];
     return true;
 }
@@ -428,7 +436,7 @@ static double pooled(const struct eval *eval, const struct window *w, const doub
 EVAL(eval_pool) {
     const struct tensor *x = eval->in[0], *y = eval->out;
     struct window w;
-    if (!window_of(eval->node, &w)) return -1;
+    if (!window_of(eval->graph, eval->node, &w)) return -1;
     double *values = as_doubles(eval, 0), *results = ARENA_ARRAY(eval->graph->arena, double, tensor_elements(y) + 1);
     int64_t planes = y->dims[0] * y->dims[1], at = 0;
     for (int64_t plane = 0; plane < planes && tensor_elements(y); plane++) {
@@ -443,7 +451,7 @@ EVAL(eval_pool) {
 EVAL(eval_max_pool_grad) {
     const struct tensor *x = eval->in[0], *dy = eval->in[1];
     struct window w;
-    if (!window_of(eval->node, &w)) return -1;
+    if (!window_of(eval->graph, eval->node, &w)) return -1;
     const double *values = as_doubles(eval, 0), *gradients = as_doubles(eval, 1);
     double *sums = ARENA_ARRAY(eval->graph->arena, double, tensor_elements(x) + 1);
     for (int64_t plane = 0; plane < x->dims[0] * x->dims[1] && tensor_elements(dy); plane++) {

@@ -43,7 +43,9 @@ enum { CALLS = sizeof calls / sizeof *calls };
 
 bool starts_extent(struct reader *r) {
     skip_blanks(r);
-    return r->graph->open && (peek(r) == '"' || peek(r) == '(' || peek(r) == 'l' || peek(r) == 'g');
+    bool call = false;
+    for (int i = 0; i < CALLS; i++) call = call || strncmp(r->at, calls[i].name, strlen(calls[i].name)) == 0;
+    return r->graph->open && (peek(r) == '"' || peek(r) == '(' || call);
 }
 
 static bool read_digits(struct reader *r, const char *what, int64_t *value) {

@@ -189,9 +189,43 @@ static void formulas_of_exporters(void **state) {
     }
 }
 
+/* Shapes of images: whatever way a number is computed, it is one. */
+static int64_t padding(struct open_sizes *open, int64_t a, int64_t b) { /* (b - a % b) % b */
+    return open_rest(open, open_sum(open, b, -open_rest(open, a, b)), b);
+}
+
+static int64_t rounded_up(struct open_sizes *open, int64_t a, int64_t b) {
+    return open_quotient(open, open_sum(open, a, b - 1), b);
+}
+
+static void extents_of_windows_are_one_number(void **state) {
+    static const struct open_range range = {1, 90, 1, 90};
+    (void)state;
+    for (int specimen = 0; specimen < OPEN_SPECIMENS; specimen++) {
+        struct arena arena;
+        arena_init(&arena, 0, NULL);
+        struct open_sizes *open = open_new(&arena, specimen);
+        const int64_t h = open_add(open, "h", &range), half = open_quotient(open, h, 2), up = rounded_up(open, h, 2);
+        const int64_t quarter = open_quotient(open, h, 4), padded = open_sum(open, quarter, padding(open, quarter, 4));
+        assert_int_not_equal(half, up);
+        assert_int_equal(up, open_sum(open, open_quotient(open, open_sum(open, h, -1), 2), 1));
+        assert_int_equal(rounded_up(open, up, 2), rounded_up(open, h, 4));
+        assert_int_equal(open_quotient(open, half, 2), quarter);
+        assert_int_equal(open_sum(open, h, -2 * half), open_rest(open, h, 2));
+        assert_int_equal(4 * open_quotient(open, padded, 4), padded);
+        for (int64_t size = 1; size <= 90; size++) {
+            assert_int_equal(open_at(open, half, &size), size / 2);
+            assert_int_equal(open_at(open, up, &size), (size + 1) / 2);
+            assert_int_equal(open_at(open, padded, &size), (size / 4 + 3) / 4 * 4);
+        }
+        arena_free(&arena);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(numbers_are_expressions), cmocka_unit_test(specimens_agree_on_texts),
-        cmocka_unit_test(orders_hold_for_all_sizes), cmocka_unit_test(formulas_of_exporters)};
+        cmocka_unit_test(orders_hold_for_all_sizes), cmocka_unit_test(formulas_of_exporters),
+        cmocka_unit_test(extents_of_windows_are_one_number)};
     return cmocka_run_group_tests_name("open", tests, NULL, NULL);
 }
