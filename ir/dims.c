@@ -336,7 +336,7 @@ static bool bind_star(struct binding *b) {
 static bool bind_star_dim(struct binding *b, int i, int d, int s, int64_t extent) {
     struct factor *factor = &b->dims->factor[b->star[s]];
     if (extent == 1) return true;
-    if (factor->extent != 1 && factor->extent != extent)
+    if (factor->extent != 1 && !open_meet(b->graph->open, factor->extent, extent))
         return refuse(b, "dimension %d of input %d is %lld, but another input has %lld there", d, i, (long long)extent,
                       (long long)factor->extent);
     factor->extent = extent;
@@ -359,7 +359,7 @@ static bool bind_named_dim(struct binding *b, int i, int d, const struct pattern
     if (p->form == PATTERN_GROUP) BUG("annotation: a compound dimension (a b) in an input needs a dims_fn");
     int factor = named_factor(b, p->name[0], p->kind[0], extent);
     if (factor < 0) return refuse(b, "too many dimensions");
-    if (b->dims->factor[factor].extent != extent)
+    if (!open_meet(b->graph->open, b->dims->factor[factor].extent, extent))
         return refuse(b, "dimension %d of input %d is %lld, but '%s' is %lld elsewhere", d, i, (long long)extent,
                       p->name[0], (long long)b->dims->factor[factor].extent);
     dims_set(&b->dims->operand[i], d, factor);

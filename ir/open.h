@@ -62,9 +62,16 @@ struct open_term {
     int weight;            /* how many sizes and numbers it reads */
 };
 
+/* Two extents that an operator needs to be equal, and that are not. */
+struct open_clash {
+    bool met;
+    int64_t a, b;
+};
+
 struct open_sizes {
     struct arena *arena;
     int specimen;
+    struct open_clash clash; /* the first one */
     VEC(struct open_size) all;
     VEC(struct open_term) terms;
     VEC(int) atoms;   /* terms that no product makes, in the order in which they were noted */
@@ -120,6 +127,18 @@ enum open_order open_order(struct open_sizes *open, int64_t a, int64_t b);
  * number that is less than OPEN_NEAR. */
 enum { OPEN_NEAR = 1 << 13 };
 void open_note(struct open_sizes *open, int64_t value, int n, const int64_t *from);
+
+/* a == b; what differs for open sizes is noted as the clash, unless one is. */
+bool open_meet(struct open_sizes *open, int64_t a, int64_t b);
+
+/* The index of a size that must follow from the others for the extents of the clash to be equal, and what it then is:
+ * the one that was added last, if possible one that is alone on its side. -1: there is none. Fixed numbers are no answer:
+ * where elements are repeated, an extent may be 1 as well. */
+int open_solve(struct open_sizes *open, int64_t *value);
+
+/* A number of `from` as it is for other sizes, which are numbers of `to`. */
+int64_t open_again(struct open_sizes *to, struct open_sizes *from, int64_t value, const int64_t *sizes);
+bool open_reads(struct open_sizes *open, int64_t value, int size);
 
 /* True for a term that generated code has a name for: a size, or what no product makes. */
 bool open_is_atom(const struct open_sizes *open, int term);

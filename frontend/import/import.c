@@ -484,11 +484,12 @@ static bool opset_is_known(const Onnx__ModelProto *proto) {
     return true;
 }
 
-int import_model(struct arena *arena, struct diags *diags, struct onnx_model *model,
-                 const struct import_options *options, struct graph **out) {
+static int import_once(struct arena *arena, struct diags *diags, struct onnx_model *model,
+                       const struct import_options *options, struct equalities *equalities, struct graph **out) {
     const Onnx__GraphProto *proto = model->proto->graph;
     struct graph *graph = ARENA_NEW(arena, struct graph);
-    struct import import = {.arena = arena, .diags = diags, .model = model, .graph = graph, .options = options};
+    struct import import = {
+        .arena = arena, .diags = diags, .model = model, .graph = graph, .options = options, .equalities = equalities};
     import.lowering = (struct lowering){.arena = arena,
                                         .diags = diags,
                                         .model = model,
@@ -498,6 +499,7 @@ int import_model(struct arena *arena, struct diags *diags, struct onnx_model *mo
                                         .sync_batch_norm = options->train && options->sync_batch_norm};
     lowering_init(&import.lowering);
     graph_init(graph, arena, rt_path_name(model->path));
+    *out = graph;
     graph->train = options->train;
     import_exporter(&import);
     onnx_op_index(&import.rows, arena);
@@ -522,7 +524,37 @@ int import_model(struct arena *arena, struct diags *diags, struct onnx_model *mo
     import_report_undeclared(&import);
     import_compare_signature(&import);
     if (!import.frame && import_outputs(&import, frame->scope) == 0) import_loss(&import, frame->scope);
-    if (!diags->errors) build_compute_open(graph, diags);
-    *out = graph;
+    if (!diags->errors && (!graph->open || !equality_find_indexed(equalities, graph))) build_compute_open(graph, diags);
     return diags->errors ? -1 : 0;
+}
+
+static void say_equalities(struct diags *diags, const struct onnx_model *model, const struct equalities *equalities) {
+    for (int i = 0; i < equalities->all.n; i++) {
+        const struct equality *equality = &equalities->all.at[i];
+        diag_remark(diags, model->place, "dimension %s is %s", diag_quote(diags, equality->name),
+                    open_text(equality->from, diags->arena, equality->value, NULL, false));
+    }
+}
+
+int import_model(struct arena *arena, struct diags *diags, struct onnx_model *model,
+                 const struct import_options *options, struct graph **out) {
+    struct equalities equalities = {0};
+    for (int i = 0; i < options->ndims; i++) equalities.guess |= open_is_range(&options->dims[i].range);
+    for (int i = 0; i < options->nshapes; i++)
+        for (int d = 0; d < options->shapes[i].ndim; d++)
+            equalities.guess |= open_is_range(&options->shapes[i].sizes[d]);
+    const int before = diags->all.n;
+    for (;;) {
+        struct diags dropped;
+        const int known = equalities.all.n;
+        equalities.guessed = 0;
+        const int status = import_once(arena, diags, model, options, &equalities, out);
+        const bool more = equalities.all.n > known || (status < 0 && equality_find(&equalities, (*out)->open));
+        if (!more && !equalities.guessed) {
+            if (!status) say_equalities(diags, model, &equalities);
+            return status;
+        }
+        if (!more) equalities.guess = false; /* what is missing is missing */
+        diags_take(diags, before, &dropped);
+    }
 }

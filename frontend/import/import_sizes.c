@@ -5,7 +5,7 @@
 #include "ir/base/str.h"
 #include "runtime/base/number/formula.h"
 
-enum { MOST_SHOWN = 8 };
+enum { MOST_SHOWN = 8, MOST_GUESSED = 1 << 16 };
 #define OPERATORS " +-*/%(),"
 
 const Onnx__TypeProto__Tensor *sizes_tensor_type(const Onnx__ValueInfoProto *info) {
@@ -48,7 +48,8 @@ static const struct size *find(const struct sizes *sizes, const char *name) {
     return at < 0 ? NULL : &sizes->all.at[at];
 }
 
-/* What is known of dimension `at`: --dim may also give the size of all that have the same name for an unknown one. */
+/* What options say of dimension `at`: --dim may also give the size of all that have the same name for an unknown
+ * one. */
 static const struct size *find_dim(const struct sizes *sizes, const Onnx__ValueInfoProto *info, size_t at) {
     const char *param = param_of(info, at);
     const struct size *known = find(sizes, dim_name(sizes->import, info, at));
@@ -62,25 +63,63 @@ static int64_t value_of(struct import *import, const char *name, const struct op
     return open_add(import->graph->open, name, range);
 }
 
-static void set(struct sizes *sizes, const char *name, const struct open_range *range, const char *option) {
-    const int64_t value = value_of(sizes->import, name, range);
+static void set(struct sizes *sizes, const char *name, int64_t size, const struct open_range *range,
+                const char *option) {
     map_put(&sizes->index, name, strlen(name), sizes->all.n);
-    VEC_PUSH(sizes->import->arena, &sizes->all, ((struct size){name, value, *range, option}));
+    VEC_PUSH(sizes->import->arena, &sizes->all, ((struct size){name, size, *range, option}));
+}
+
+/* Takes a size that is not given for an open one. */
+static int64_t guess(struct sizes *sizes, const char *name) {
+    static const struct open_range any = {0, MOST_GUESSED, 1, MOST_GUESSED};
+    struct import *import = sizes->import;
+    if (!import->equalities->guess || (import->graph->open && import->graph->open->all.n == OPEN_SIZES)) return OPEN;
+    set(sizes, name, value_of(import, name, &any), &any, NULL);
+    import->equalities->guessed++;
+    return sizes->all.at[sizes->all.n - 1].size;
+}
+
+static int64_t named_size(struct sizes *sizes, const char *name, size_t length, const char **unknown);
+
+/* Note [Equal sizes]. */
+static int64_t equal_size(struct sizes *sizes, const struct equality *equality, const char **unknown) {
+    struct open_sizes *from = equality->from;
+    int64_t values[OPEN_SIZES] = {0};
+    for (int i = 0; i < from->all.n; i++) {
+        const char *name = from->all.at[i].name;
+        if (!open_reads(from, equality->value, i)) continue;
+        values[i] = named_size(sizes, name, strlen(name), unknown);
+        if (values[i] == OPEN) values[i] = guess(sizes, name);
+        if (values[i] == OPEN) return *unknown = *unknown ? *unknown : name, OPEN;
+    }
+    return open_again(sizes->import->graph->open, from, equality->value, values);
+}
+
+/* The size of a name that is no expression; OPEN: it has none. *unknown: a name that it follows from and that has no
+ * size; else unchanged. */
+static int64_t named_size(struct sizes *sizes, const char *name, size_t length, const char **unknown) {
+    const struct equality *equality = equality_of(sizes->import->equalities, name, length);
+    if (equality) return equal_size(sizes, equality, unknown);
+    const int at = map_get(&sizes->index, name, length);
+    return at < 0 ? OPEN : sizes->all.at[at].size;
 }
 
 /* Dimensions that are expressions of others ------------------------------------------------------------------------ */
 
+struct reader {
+    struct sizes *sizes;
+    const char *unknown; /* of named_size */
+};
+
 static bool value_of_name(void *context, const char *name, size_t length, int64_t *out) {
-    const struct sizes *sizes = context;
-    const int at = map_get(&sizes->index, name, length);
-    if (at >= 0) *out = sizes->all.at[at].size;
-    return at >= 0;
+    struct reader *reader = context;
+    return (*out = named_size(reader->sizes, name, length, &reader->unknown)) != OPEN;
 }
 
 /* As numbers that other sizes of the specimen change. */
 static bool apply(void *context, char op, int64_t a, int64_t b, int64_t *out) {
-    const struct sizes *sizes = context;
-    struct open_sizes *open = sizes->import->graph->open;
+    const struct reader *reader = context;
+    struct open_sizes *open = reader->sizes->import->graph->open;
     if (!rt_formula_apply(op, a, b, out)) return false;
     switch (op) {
     case '+': *out = open_sum(open, a, b); break;
@@ -94,29 +133,44 @@ static bool apply(void *context, char op, int64_t a, int64_t b, int64_t *out) {
 }
 
 /* The size of a name that is an expression; OPEN if a name in it has no size or if it is none. *unknown: that name. */
-static int64_t expression_size(const struct sizes *sizes, const char *name, const char **unknown) {
-    const struct rt_formula formula = {value_of_name, apply, (void *)(uintptr_t)sizes};
+static int64_t expression_size(struct sizes *sizes, const char *name, const char **unknown) {
+    struct reader reader = {sizes, NULL};
+    const struct rt_formula formula = {value_of_name, apply, &reader};
     const char *missing;
     size_t length;
     int64_t value;
     *unknown = NULL;
     if (!strpbrk(name, "+-*/%(") && (*name < '0' || *name > '9')) return OPEN;
     const enum rt_formula_status status = rt_formula_read(&formula, name, &value, &missing, &length);
-    if (status == RT_FORMULA_UNKNOWN) *unknown = arena_copy(sizes->import->arena, missing, length);
+    if (status == RT_FORMULA_UNKNOWN)
+        *unknown = reader.unknown ? reader.unknown : arena_copy(sizes->import->arena, missing, length);
     return status == RT_FORMULA_OK && value >= 0 ? value : OPEN;
 }
 
-int64_t sizes_of(const struct sizes *sizes, const Onnx__ValueInfoProto *info, size_t at) {
-    const Onnx__TensorShapeProto__Dimension *dim = info->type->tensor_type->shape->dim[at];
-    if (sizes_is_number(dim)) return dim->dim_value;
-    const struct size *known = find_dim(sizes, info, at);
-    const char *unknown;
-    return known ? known->size : expression_size(sizes, dim_name(sizes->import, info, at), &unknown);
+/* The size of dimension `at` of an input, by name; OPEN: it has none, *missing is the name that needs one. */
+static int64_t size_or_missing(struct sizes *sizes, const Onnx__ValueInfoProto *info, size_t at, const char **missing) {
+    const char *name = dim_name(sizes->import, info, at), *param = param_of(info, at), *unknown = NULL;
+    int64_t size = named_size(sizes, name, strlen(name), &unknown);
+    if (size == OPEN && param) size = named_size(sizes, param, strlen(param), &unknown);
+    if (size == OPEN && !unknown) size = expression_size(sizes, name, &unknown);
+    *missing = unknown ? unknown : name;
+    return size;
 }
 
-int64_t sizes_undeclared(const struct sizes *sizes, const Onnx__ValueInfoProto *info, const struct import_shape *given,
+int64_t sizes_of(struct sizes *sizes, const Onnx__ValueInfoProto *info, size_t at) {
+    const Onnx__TensorShapeProto__Dimension *dim = info->type->tensor_type->shape->dim[at];
+    const char *missing;
+    int64_t size = OPEN;
+    if (sizes_is_number(dim)) return dim->dim_value;
+    while ((size = size_or_missing(sizes, info, at, &missing)) == OPEN && guess(sizes, missing) != OPEN) continue;
+    return size;
+}
+
+int64_t sizes_undeclared(struct sizes *sizes, const Onnx__ValueInfoProto *info, const struct import_shape *given,
                          size_t at) {
-    const char *name = arena_printf(sizes->import->arena, "%s.%zu", onnx_text(info->name), at);
+    const char *name = arena_printf(sizes->import->arena, "%s.%zu", onnx_text(info->name), at), *unknown = NULL;
+    const struct equality *equality = equality_of(sizes->import->equalities, name, strlen(name));
+    if (equality) return equal_size(sizes, equality, &unknown);
     return value_of(sizes->import, name, &given->sizes[at]);
 }
 
@@ -130,7 +184,7 @@ bool sizes_bind(struct sizes *sizes, const Onnx__ValueInfoProto *info, int ndim,
         bool open = size == OPEN && !sizes_is_number(shape->dim[d]);
         if (!open && size != dims[d]) return false;
         if (open)
-            set(sizes, dim_name(import, info, (size_t)d), &(struct open_range){dims[d], dims[d], 1, dims[d]},
+            set(sizes, dim_name(import, info, (size_t)d), dims[d], &(struct open_range){dims[d], dims[d], 1, dims[d]},
                 arena_printf(import->arena, "--bind %s", onnx_text(info->name)));
     }
     return true;
@@ -160,7 +214,7 @@ static void take_dims(struct sizes *sizes) {
     struct import *import = sizes->import;
     for (int i = 0; i < import->options->ndims; i++) {
         const struct import_dim *dim = &import->options->dims[i];
-        set(sizes, dim->name, &dim->range,
+        set(sizes, dim->name, OPEN, &dim->range,
             arena_printf(import->arena, "--dim %s=%s", dim->name, open_range_text(import->arena, &dim->range)));
         if (map_get(&sizes->used, dim->name, strlen(dim->name)) >= 0) continue;
         diag_error(import->diags, 201, EXIT_USAGE, import->model->place, "--dim: the model has no dimension %s",
@@ -200,7 +254,7 @@ static int take_shape(struct sizes *sizes, const Onnx__ValueInfoProto *info, con
         const char *name = dim_name(import, info, (size_t)d);
         const struct size *known = find_dim(sizes, info, (size_t)d);
         if (!known)
-            set(sizes, name, &given->sizes[d], option);
+            set(sizes, name, OPEN, &given->sizes[d], option);
         else if (memcmp(&known->range, &given->sizes[d], sizeof known->range) != 0)
             return diag_error(import->diags, 201, EXIT_USAGE, where, "%s contradicts %s: dimension %s is %s or %s",
                               option, known->option, diag_quote(import->diags, name), size,
@@ -240,6 +294,68 @@ static void take_shapes(struct sizes *sizes) {
     }
 }
 
+/* Both ranges: the sizes that are in each. False if there are none, or steps differ. */
+static bool meet(struct open_range *range, const struct open_range *other) {
+    const struct open_range coarse = range->step >= other->step ? *range : *other;
+    const struct open_range fine = range->step >= other->step ? *other : *range;
+    if (coarse.step % fine.step || (coarse.least - fine.least) % fine.step) return false;
+    const int64_t least = coarse.least > fine.least ? coarse.least : fine.least;
+    range->least = coarse.least + (least - coarse.least + coarse.step - 1) / coarse.step * coarse.step;
+    range->most = coarse.most < fine.most ? coarse.most : fine.most;
+    range->most = range->least + (range->most - range->least) / coarse.step * coarse.step;
+    range->step = coarse.step;
+    if (range->typical > range->most || range->typical < range->least) range->typical = range->most;
+    return range->least <= range->most;
+}
+
+static int contradicts(struct import *import, const struct size *size, const char *other, const char *range) {
+    return diag_error(import->diags, 201, EXIT_USAGE, import->model->place,
+                      "%s contradicts %s, which is %s: they are equal", size->option, other, range);
+}
+
+/* The range that options give the size, and those that are the same. */
+static struct open_range whole_range(const struct sizes *sizes, const struct size *size) {
+    struct import *import = sizes->import;
+    struct open_range range = size->range;
+    for (int i = 0; i < import->equalities->all.n; i++) {
+        const struct equality *equality = &import->equalities->all.at[i];
+        const char *other = equality_other(equality);
+        const struct size *same = other && strcmp(other, size->name) == 0 ? find(sizes, equality->name) : NULL;
+        if (!same) continue;
+        const struct open_range of = whole_range(sizes, same);
+        if (!meet(&range, &of))
+            contradicts(import, same, diag_quote(import->diags, size->name),
+                        open_range_text(import->arena, &size->range));
+    }
+    return range;
+}
+
+/* Checks the bounds that are given for a size that follows from others. */
+static void take_bounds(struct sizes *sizes, const struct size *size) {
+    struct import *import = sizes->import;
+    struct open_sizes *open = import->graph->open;
+    const int64_t least = open_least(open, size->size), most = open_most(open, size->size);
+    if (size->range.least > most || size->range.most < least)
+        contradicts(import, size, open_text(open, import->arena, size->size, NULL, false),
+                    open_range_text(import->arena, &(struct open_range){least, most, 1, most}));
+}
+
+/* Gives what has bounds its value in the graph: first sizes of their own, in the order in which they are given. */
+static void take_values(struct sizes *sizes) {
+    struct import *import = sizes->import;
+    for (int follows = 0; follows < 2; follows++)
+        for (int i = 0; i < sizes->all.n; i++) {
+            struct size *size = &sizes->all.at[i];
+            const char *unknown = NULL;
+            const bool equal = equality_of(import->equalities, size->name, strlen(size->name));
+            if (follows && equal) size->size = named_size(sizes, size->name, strlen(size->name), &unknown);
+            if (follows && equal && size->size != OPEN) take_bounds(sizes, size);
+            if (equal || follows) continue;
+            const struct open_range range = whole_range(sizes, size);
+            size->size = value_of(import, size->name, &range);
+        }
+}
+
 void sizes_init(struct sizes *sizes, struct import *import) {
     const Onnx__GraphProto *graph = import->model->proto->graph;
     *sizes = (struct sizes){.import = import};
@@ -251,6 +367,7 @@ void sizes_init(struct sizes *sizes, struct import *import) {
     note_names(sizes, graph->value_info, graph->n_value_info);
     take_dims(sizes);
     take_shapes(sizes);
+    take_values(sizes);
 }
 
 /* Missing sizes ---------------------------------------------------------------------------------------------------- */
@@ -262,9 +379,8 @@ void sizes_miss(struct sizes *sizes, int at) {
     if (sizes_shape(sizes, onnx_text(info->name))) return; /* it was refused */
     for (size_t d = 0; d < shape->n_dim; d++) {
         if (sizes_is_number(shape->dim[d]) || sizes_of(sizes, info, d) != OPEN) continue;
-        const char *name = dim_name(sizes->import, info, d), *unknown;
-        expression_size(sizes, name, &unknown);
-        if (unknown) name = unknown;
+        const char *name;
+        size_or_missing(sizes, info, d, &name);
         if (map_get(&sizes->open, name, strlen(name)) < 0) map_put(&sizes->open, name, strlen(name), 1);
     }
     if (sizes->open.n > before) VEC_PUSH(sizes->import->arena, &sizes->open_inputs, at);
@@ -287,7 +403,7 @@ static const char *dims_text(const struct sizes *sizes, const Onnx__ValueInfoPro
 }
 
 /* Adds " --shape INPUT=.." with the sizes that are known, and 8 for those that are not. */
-static void add_shape(struct strbuf *text, const struct sizes *sizes, const Onnx__ValueInfoProto *info) {
+static void add_shape(struct strbuf *text, struct sizes *sizes, const Onnx__ValueInfoProto *info) {
     const Onnx__TensorShapeProto *shape = info->type->tensor_type->shape;
     struct strbuf word;
     strbuf_init(&word, sizes->import->arena);

@@ -2,8 +2,8 @@
  *
  * Dimensions of the same name have one size, unless the name says that the size is not known ("?", "None", "unk__12"):
  * then each has its own, as without a name. A name that is an expression of others, as "past + seq", has the size that
- * follows from theirs, unless it is given; a number is its own. Every size remembers the option that gave it, so that a contradiction can
- * name both. */
+ * follows from theirs, unless it is given; a number is its own; other names may follow from others by Note [Equal
+ * sizes]. Every size remembers the option that gave it, so that a contradiction can name both. */
 #ifndef FRONTEND_IMPORT_IMPORT_SIZES_H
 #define FRONTEND_IMPORT_IMPORT_SIZES_H
 
@@ -43,10 +43,10 @@ const char *sizes_dim_name(const Onnx__ValueInfoProto *info, size_t at, struct a
 const struct import_shape *sizes_shape(const struct sizes *sizes, const char *input);
 
 /* The size of dimension `at` of an input, by number or name; OPEN if it has none. */
-int64_t sizes_of(const struct sizes *sizes, const Onnx__ValueInfoProto *info, size_t at);
+int64_t sizes_of(struct sizes *sizes, const Onnx__ValueInfoProto *info, size_t at);
 
 /* The size of dimension `at` of an input without a declared shape: what --shape gives it, an open size of its own. */
-int64_t sizes_undeclared(const struct sizes *sizes, const Onnx__ValueInfoProto *info, const struct import_shape *given,
+int64_t sizes_undeclared(struct sizes *sizes, const Onnx__ValueInfoProto *info, const struct import_shape *given,
                          size_t at);
 
 /* Gives the dimensions of a bound input their sizes. False if they contradict those that are known. */

@@ -3,6 +3,7 @@
 #define FRONTEND_IMPORT_IMPORT_STATE_H
 
 #include "frontend/import/import.h"
+#include "frontend/import/import_equal.h"
 #include "frontend/lower/lowering_state.h"
 
 /* The values that nodes of a graph can read, by name. Subgraphs also see those of the graphs around them. */
@@ -63,6 +64,7 @@ struct import {
     struct onnx_model *model;
     struct graph *graph;
     const struct import_options *options;
+    struct equalities *equalities;
     struct map rows;                   /* onnx_op_index */
     struct onnx_op *user_rows;         /* by index of options->operators */
     struct map user_index;             /* "domain::type" -> index of user_rows */

@@ -134,7 +134,7 @@ static const char *place_of(struct import *import, const char *what, const char 
 }
 
 /* The size of dimension d of an input, which may be OPEN; `given` is the shape of an input without a declared one. */
-static int64_t input_size(const struct sizes *sizes, const Onnx__ValueInfoProto *info, const struct import_shape *given,
+static int64_t input_size(struct sizes *sizes, const Onnx__ValueInfoProto *info, const struct import_shape *given,
                           size_t d) {
     return info->type->tensor_type->shape ? sizes_of(sizes, info, d) : sizes_undeclared(sizes, info, given, d);
 }

@@ -86,10 +86,11 @@ static int read_inputs(struct lower *lower, struct attention *attention) {
     if (attention->k < 0 || attention->v < 0) return -1;
     const struct tensor q = lower_tensor(lower, attention->q), k = lower_tensor(lower, attention->k),
                         v = lower_tensor(lower, attention->v);
-    bool fits = q.dims[0] == k.dims[0] && q.dims[3] == k.dims[3] && k.dims[1] > 0 && q.dims[1] % k.dims[1] == 0;
+    bool fits = lower_meet(lower, q.dims[0], k.dims[0]) && q.dims[3] == k.dims[3] && k.dims[1] > 0 &&
+                q.dims[1] % k.dims[1] == 0;
     if (!fits) return lower_misfit(lower, attention->q, attention->k);
     for (int d = 0; d < 3; d++)
-        if (k.dims[d] != v.dims[d]) return lower_misfit(lower, attention->k, attention->v);
+        if (!lower_meet(lower, k.dims[d], v.dims[d])) return lower_misfit(lower, attention->k, attention->v);
     attention->core = is_core(lower, &q);
     attention->q_length = q.dims[2];
     attention->kv_length = k.dims[2];

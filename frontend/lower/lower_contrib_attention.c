@@ -35,7 +35,7 @@ int write_cache(struct lower *lower, int past, int fresh, int at, int64_t length
     if (past < 0 || fresh < 0 || at < 0) return -1;
     struct tensor old = lower_tensor(lower, past), new = lower_tensor(lower, fresh);
     const int64_t batch = new.dims[0], heads = new.dims[1], steps = new.dims[2];
-    if (old.ndim != 4 || old.dims[0] != batch || old.dims[1] != heads || old.dims[3] != new.dims[3])
+    if (old.ndim != 4 || !lower_meet(lower, old.dims[0], batch) || old.dims[1] != heads || old.dims[3] != new.dims[3])
         return lower_misfit(lower, past, fresh);
     if (length != old.dims[2]) past = emit_padded(lower, past, 2, 0, length - old.dims[2], 0);
     int first = emit_reshape(lower, at, 4, (int64_t[]){batch, 1, 1, 1});
@@ -59,9 +59,10 @@ static int softmax_with_sink(struct lower *lower, const struct heads *heads, int
 static bool heads_fit(struct lower *lower, const struct heads *heads) {
     const struct tensor q = lower_tensor(lower, heads->q), k = lower_tensor(lower, heads->k),
                         v = lower_tensor(lower, heads->v);
-    if (q.ndim != 4 || k.ndim != 4 || v.ndim != 4 || q.dims[0] != k.dims[0] || q.dims[3] != k.dims[3]) return false;
+    if (q.ndim != 4 || k.ndim != 4 || v.ndim != 4 || !lower_meet(lower, q.dims[0], k.dims[0]) || q.dims[3] != k.dims[3])
+        return false;
     for (int d = 0; d < 3; d++)
-        if (k.dims[d] != v.dims[d]) return false;
+        if (!lower_meet(lower, k.dims[d], v.dims[d])) return false;
     return k.dims[1] > 0 && q.dims[1] % k.dims[1] == 0;
 }
 

@@ -48,7 +48,8 @@ static int read_shapes(struct lower *lower, struct mixture *m) {
     m->tokens = x.ndim == 3 ? x.dims[0] * x.dims[1] : x.dims[0];
     m->experts = scores.dims[1];
     m->inner = down.dims[2];
-    if (scores.dims[0] != m->tokens) return lower_misfit(lower, lower->inputs[X], lower->inputs[SCORES]);
+    if (!lower_meet(lower, scores.dims[0], m->tokens))
+        return lower_misfit(lower, lower->inputs[X], lower->inputs[SCORES]);
     if (m->chosen < 1 || m->chosen > m->experts)
         return lower_error(lower, 335, "k is %lld, but there are %lld experts", (long long)m->chosen,
                            (long long)m->experts);

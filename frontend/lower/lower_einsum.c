@@ -258,7 +258,8 @@ static int contract(struct lower *lower, struct part *a, struct part *b, const s
     db[nb++] = trans_b ? columns : k;
     db[nb++] = trans_b ? k : columns;
     int64_t wide[RT_MAX_NDIM];
-    if (!broadcast_dims(roles->batch.n, da, roles->batch.n, db, &n, wide)) return lower_misfit(lower, a->id, b->id);
+    if (!broadcast_dims(lower->builder.graph->open, roles->batch.n, da, roles->batch.n, db, &n, wide))
+        return lower_misfit(lower, a->id, b->id);
     for (int d = 0; d < n; d++) shape[d] = wide[d];
     extents(lower, a, &roles->only_a, shape, &n);
     extents(lower, b, &roles->only_b, shape, &n);

@@ -65,7 +65,7 @@ int lower_flex_attention(struct lower *lower) {
     struct flex *flex = ARENA_NEW(lower->arena, struct flex);
     if (q.ndim != 4 || k.ndim != 4 || k.dims[1] < 1 || q.dims[1] % k.dims[1] || q.dims[3] != k.dims[3])
         return lower_misfit(lower, lower->inputs[0], lower->inputs[1]);
-    if (v.ndim != 4 || v.dims[1] != k.dims[1] || v.dims[2] != k.dims[2])
+    if (v.ndim != 4 || v.dims[1] != k.dims[1] || !lower_meet(lower, v.dims[2], k.dims[2]))
         return lower_misfit(lower, lower->inputs[1], lower->inputs[2]);
     *flex = (struct flex){.v = lower->inputs[2], .heads = q.dims[1], .dtype = q.dtype, .name = lower->builder.node};
     enum rt_dtype work = q.dtype == RT_F64 ? RT_F64 : lower_float_type(lower, RT_F32);

@@ -39,8 +39,8 @@ int emit_matmul(struct lower *lower, int a, int b, bool trans_a, bool trans_b) {
     struct tensor ta = lower_tensor(lower, a), tb = lower_tensor(lower, b);
     int64_t lead[RT_MAX_NDIM];
     int n;
-    if (ta.dims[summed[0]] != tb.dims[summed[1]] ||
-        !broadcast_dims(ta.ndim - 2, ta.dims, tb.ndim - 2, tb.dims, &n, lead))
+    if (!lower_meet(lower, ta.dims[summed[0]], tb.dims[summed[1]]) ||
+        !broadcast_dims(lower->builder.graph->open, ta.ndim - 2, ta.dims, tb.ndim - 2, tb.dims, &n, lead))
         return lower_misfit(lower, a, b);
     if (tb.ndim > 2 && !(trans_a && ta.ndim > 2) && extent_between(&tb, 0, tb.ndim - 2) == 1) {
         if (ta.ndim < tb.ndim) a = add_leading(lower, a, tb.ndim);
@@ -82,8 +82,8 @@ int lower_gemm(struct lower *lower) {
     struct tensor product = lower_tensor(lower, y), c = lower_input(lower, 2);
     int64_t dims[RT_MAX_NDIM];
     int n;
-    if (!broadcast_dims(2, product.dims, c.ndim, c.dims, &n, dims) || n != 2 || dims[0] != product.dims[0] ||
-        dims[1] != product.dims[1])
+    if (!broadcast_dims(lower->builder.graph->open, 2, product.dims, c.ndim, c.dims, &n, dims) || n != 2 ||
+        dims[0] != product.dims[0] || dims[1] != product.dims[1])
         return lower_misfit(lower, y, lower->inputs[2]);
     int bias = beta == 1 ? lower->inputs[2] : emit_with(lower, OP_Mul, lower->inputs[2], beta);
     return lower_result(lower, emit2(lower, OP_Add, y, bias));

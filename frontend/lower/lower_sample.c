@@ -41,7 +41,7 @@ int lower_grid_sample(struct lower *lower) {
         (strcmp(padding, "zeros") != 0 && strcmp(padding, "border") != 0 && strcmp(padding, "reflection") != 0))
         return lower_error(lower, 335, "unknown mode %s or padding_mode %s",
                            lower_quote(lower, lower_text(lower, "mode")), lower_quote(lower, padding));
-    if (n < 1 || grid.ndim != x.ndim || grid.dims[0] != x.dims[0] || grid.dims[grid.ndim - 1] != n)
+    if (n < 1 || grid.ndim != x.ndim || !lower_meet(lower, grid.dims[0], x.dims[0]) || grid.dims[grid.ndim - 1] != n)
         return lower_misfit(lower, lower->inputs[0], lower->inputs[1]);
     if (n > RT_SAMPLE_DIMS) return lower_unsupported(lower, "an input of %d spatial dimensions", n);
     for (int d = SPATIAL; d < x.ndim; d++)

@@ -21,6 +21,8 @@ static int reshape_whole(struct lower *lower, int n, const struct amount *given,
     if (open >= 0) shape[open] = rest ? left / rest : 0;
     fits = fits && rt_product(shape, n, &rest);
     if (fits && rest == elements) return lower_result(lower, emit_reshape(lower, lower->inputs[0], n, shape));
+    for (int d = 0; d < n && d < x.ndim; d++)
+        if (d != open) lower_meet(lower, x.dims[d], shape[d]);
     return lower_error(lower, 377, "the shape does not have the %lld elements of the input %s", (long long)elements,
                        lower_type(lower, &x));
 }
@@ -137,7 +139,7 @@ int lower_expand(struct lower *lower) {
         if (open && dynamic >= 0) return lower_too_open(lower);
         if (open) dynamic = d;
     }
-    if (n > RT_MAX_NDIM || !broadcast_dims(x.ndim, x.dims, n, shape, &ndim, dims))
+    if (n > RT_MAX_NDIM || !broadcast_dims(lower->builder.graph->open, x.ndim, x.dims, n, shape, &ndim, dims))
         return lower_error(lower, 378, "%s does not expand to that shape", lower_type(lower, &x));
     const int y = emit_expand(lower, lower->inputs[0], ndim, dims);
     return lower_result(lower, dynamic < 0 ? y : lower_sized(lower, y, dynamic + ndim - n, &given[dynamic]));

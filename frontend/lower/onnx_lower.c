@@ -53,6 +53,10 @@ const char *lower_type(const struct lower *lower, const struct tensor *tensor) {
     return tensor_type(lower->arena, tensor);
 }
 
+bool lower_meet(const struct lower *lower, int64_t a, int64_t b) {
+    return open_meet(lower->builder.graph->open, a, b);
+}
+
 int lower_misfit(struct lower *lower, int x, int y) {
     struct arena *arena = lower->arena;
     struct tensor a = lower_tensor(lower, x), b = lower_tensor(lower, y);
@@ -553,7 +557,7 @@ int lower_map(struct lower *lower) {
     if (lower->ninputs == 2) {
         struct tensor a = lower_input(lower, 0), b = lower_input(lower, 1);
         int64_t dims[RT_MAX_NDIM];
-        if (!broadcast_dims(a.ndim, a.dims, b.ndim, b.dims, &ndim, dims))
+        if (!broadcast_dims(lower->builder.graph->open, a.ndim, a.dims, b.ndim, b.dims, &ndim, dims))
             return lower_misfit(lower, lower->inputs[0], lower->inputs[1]);
     }
     for (const char *rest = lower->op->attrs; (rest = onnx_next_attr(rest, &attr)); n++) {
@@ -563,12 +567,13 @@ int lower_map(struct lower *lower) {
     return lower_result(lower, add(lower, lower->op->core->id, lower->ninputs, lower->inputs, n, attrs));
 }
 
-bool broadcast_dims(int nx, const int64_t *x, int ny, const int64_t *y, int *n, int64_t *dims) {
+bool broadcast_dims(struct open_sizes *open, int nx, const int64_t *x, int ny, const int64_t *y, int *n,
+                    int64_t *dims) {
     *n = nx > ny ? nx : ny;
     if (*n > RT_MAX_NDIM) return false;
     for (int d = 0; d < *n; d++) {
         int64_t a = d < *n - nx ? 1 : x[d - (*n - nx)], b = d < *n - ny ? 1 : y[d - (*n - ny)];
-        if (a != b && a != 1 && b != 1) return false;
+        if (a != 1 && b != 1 && !open_meet(open, a, b)) return false;
         dims[d] = a == 1 ? b : a;
     }
     return true;

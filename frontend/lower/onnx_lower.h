@@ -57,6 +57,8 @@ int lower_unknown(struct lower *lower, const char *what, const char *value);
 /* A name in quotes and a tensor's type, for messages. */
 const char *lower_quote(const struct lower *lower, const char *name);
 const char *lower_type(const struct lower *lower, const struct tensor *tensor);
+/* open_meet of two extents. */
+bool lower_meet(const struct lower *lower, int64_t a, int64_t b);
 /* E378 for operands whose shapes do not fit. */
 int lower_misfit(struct lower *lower, int x, int y);
 
@@ -287,7 +289,7 @@ int emit_normalised(struct lower *lower, enum op_id op, int axis);
 int emit_group_norm(struct lower *lower, int image, int64_t groups, bool per_channel);
 
 /* The shape that two shapes broadcast to; false if they do not fit or have more than RT_MAX_NDIM dimensions. */
-bool broadcast_dims(int nx, const int64_t *x, int ny, const int64_t *y, int *n, int64_t *dims);
+bool broadcast_dims(struct open_sizes *open, int nx, const int64_t *x, int ny, const int64_t *y, int *n, int64_t *dims);
 /* Product of the tensor's extents dims[first .. end - 1]. */
 int64_t extent_between(const struct tensor *tensor, int first, int end);
 

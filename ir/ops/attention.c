@@ -17,9 +17,10 @@ static int check_heads(struct dims *dims, const struct graph *graph, const struc
         return refuse(dims, why, "q, k and v have %d, %d and %d dimensions, but need the same number, at least 3", n,
                       k->ndim, v->ndim);
     for (int d = 0; d < n - 3; d++)
-        if (k->dims[d] != q->dims[d] || v->dims[d] != q->dims[d])
+        if (!open_meet(graph->open, k->dims[d], q->dims[d]) || !open_meet(graph->open, v->dims[d], q->dims[d]))
             return refuse(dims, why, "batches of q, k and v differ in dimension %d", d);
-    if (v->dims[n - 3] != k->dims[n - 3] || v->dims[n - 2] != k->dims[n - 2] || q->dims[n - 1] != k->dims[n - 1])
+    if (v->dims[n - 3] != k->dims[n - 3] || !open_meet(graph->open, v->dims[n - 2], k->dims[n - 2]) ||
+        q->dims[n - 1] != k->dims[n - 1])
         return refuse(dims, why, "q %s, k %s and v %s do not fit", tensor_type(dims->arena, q),
                       tensor_type(dims->arena, k), tensor_type(dims->arena, v));
     if (k->dims[n - 3] < 1 || q->dims[n - 3] % k->dims[n - 3])
@@ -49,7 +50,7 @@ static int check_flash(struct dims *dims, const struct graph *graph, const struc
 }
 
 /* Binds a mask, which is broadcast to the shape of the scores. */
-static int bind_mask(struct dims *dims, const struct tensor *mask, struct operand *operand,
+static int bind_mask(struct dims *dims, struct open_sizes *open, const struct tensor *mask, struct operand *operand,
                      const struct operand *scores, const char **why) {
     operand->ndim = mask->ndim;
     if (mask->ndim > scores->ndim)
@@ -59,7 +60,7 @@ static int bind_mask(struct dims *dims, const struct tensor *mask, struct operan
         int64_t extent = 1;
         for (int i = 0; i < to->n; i++) extent *= dims->factor[to->factor[i]].extent;
         if (mask->dims[d] == 1) continue;
-        if (mask->dims[d] != extent)
+        if (!open_meet(open, mask->dims[d], extent))
             return refuse(dims, why, "mask %s has %lld in dimension %d, not %lld", tensor_type(dims->arena, mask),
                           (long long)mask->dims[d], d, (long long)extent);
         operand->dim[d] = *to;
@@ -96,7 +97,7 @@ static int bind_heads(struct dims *dims, const struct graph *graph, const struct
     const int masks[] = {at->keep, at->bias, at->sink};
     for (int i = 0; i < 3; i++)
         if (input(graph, node, masks[i]) &&
-            bind_mask(dims, input(graph, node, masks[i]), &o[masks[i]], &scores, why) < 0)
+            bind_mask(dims, graph->open, input(graph, node, masks[i]), &o[masks[i]], &scores, why) < 0)
             return -1;
     o[at->q] = o[at->k] = *out = scores;
     dims_set(&o[at->q], n - 1, size);

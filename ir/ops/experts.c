@@ -81,7 +81,7 @@ DIMS_FN(dims_expert_dispatch) {
     const int64_t experts = attr_int(node, "experts", -1), capacity = attr_int(node, "capacity", -1);
     struct operand *operand = dims->operand;
     if (experts < 0 || capacity < 0) return refuse(dims, why, "experts and capacity are not given");
-    if (x->ndim != 3 || index->ndim != 2 || x->dims[0] != index->dims[0])
+    if (x->ndim != 3 || index->ndim != 2 || !open_meet(graph->open, x->dims[0], index->dims[0]))
         return refuse(dims, why, "%s is not the number of an expert for each row of groups %s",
                       tensor_type(dims->arena, index), tensor_type(dims->arena, x));
     const int64_t extents[] = {experts, x->dims[0], capacity, x->dims[2], x->dims[1], index->dims[1]};

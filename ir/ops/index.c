@@ -19,8 +19,10 @@ static int check_elements(struct dims *dims, const struct graph *graph, const st
     return 0;
 }
 
-static bool same_dims(const int64_t *a, const int64_t *b, int n) {
-    return n <= 0 || memcmp(a, b, (size_t)n * sizeof *a) == 0;
+static bool same_dims(const struct graph *graph, const int64_t *a, const int64_t *b, int n) {
+    bool same = true;
+    for (int d = 0; d < n; d++) same = open_meet(graph->open, a[d], b[d]) && same;
+    return same;
 }
 
 /* Binds data and indices. They share the dimensions other than `axis` that have the same extent in both; these may be
@@ -62,7 +64,7 @@ DIMS_FN(dims_gather_nd) {
     if (batch < 0 || depth < 1 || batch > rows || depth > x->ndim - batch)
         return refuse(dims, why, "invalid %lld indices after %lld batch dimensions", (long long)depth,
                       (long long)batch);
-    if (index->dims[rows] != depth || !same_dims(index->dims, x->dims, (int)batch))
+    if (index->dims[rows] != depth || !same_dims(graph, index->dims, x->dims, (int)batch))
         return refuse(dims, why, "the indices fit neither depth nor data");
     if (rows + x->ndim - batch - depth > RT_MAX_NDIM)
         return refuse(dims, why, "the result has more than %d dimensions", RT_MAX_NDIM);
@@ -229,7 +231,7 @@ DIMS_FN(dims_gather_grad) {
     int64_t axis = attr_int(node, "axis", 0), size = attr_int(node, "size", -1);
     struct operand *in = &dims->operand[0], *at = &dims->operand[1], *out = &dims->operand[2];
     if (axis < 0 || axis > dy->ndim - index->ndim || size < 0 ||
-        !same_dims(dy->dims + axis, index->dims, index->ndim) || dy->ndim - index->ndim + 1 > RT_MAX_NDIM)
+        !same_dims(graph, dy->dims + axis, index->dims, index->ndim) || dy->ndim - index->ndim + 1 > RT_MAX_NDIM)
         return refuse(dims, why, "indices %s do not fit dimension %lld of %s", tensor_type(dims->arena, index),
                       (long long)axis, tensor_type(dims->arena, dy));
     in->ndim = dy->ndim;

@@ -184,7 +184,7 @@ DIMS_FN(dims_expand) {
     for (int d = 0; d < n; d++) {
         int from = d - (n - x->ndim), factor = dims_factor(dims, "d", d, shape[d], FACTOR_PASS);
         bool repeats = from < 0 || (x->dims[from] == 1 && shape[d] != 1);
-        if (!repeats && x->dims[from] != shape[d])
+        if (!repeats && !open_meet(graph->open, x->dims[from], shape[d]))
             return refuse(dims, why, "cannot repeat %lld to %lld in dimension %d", (long long)x->dims[from],
                           (long long)shape[d], d);
         dims_set(&dims->operand[1], d, factor);
@@ -255,7 +255,7 @@ DIMS_FN(dims_concat) {
         const struct tensor *x = input(graph, node, i);
         if (x->ndim != first->ndim) return refuse(dims, why, "inputs have %d and %d dimensions", first->ndim, x->ndim);
         for (int d = 0; d < x->ndim; d++)
-            if (d != axis && x->dims[d] != first->dims[d])
+            if (d != axis && !open_meet(graph->open, x->dims[d], first->dims[d]))
                 return refuse(dims, why, "input %d has extent %lld in dimension %d, but the first input has %lld", i,
                               (long long)x->dims[d], d, (long long)first->dims[d]);
         equal = equal && x->dims[axis] == first->dims[axis];

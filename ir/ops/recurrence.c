@@ -52,7 +52,7 @@ static bool bind(struct dims *dims, const struct graph *graph, const struct node
     dims->operand[operand].ndim = n;
     for (int d = 0; d < n; d++) {
         dims_set(&dims->operand[operand], d, factors[d]);
-        if (tensor && fits) fits = tensor->dims[d] == dims->factor[factors[d]].extent;
+        if (tensor && fits) fits = open_meet(graph->open, tensor->dims[d], dims->factor[factors[d]].extent);
     }
     return fits;
 }

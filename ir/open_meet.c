@@ -1,0 +1,121 @@
+/* Extents that must be equal and are written as different expressions of sizes (ir/open.h). */
+#include "ir/open.h"
+
+bool open_meet(struct open_sizes *open, int64_t a, int64_t b) {
+    if (a != b && open && !open->clash.met && (open_is(open, a) || open_is(open, b)))
+        open->clash = (struct open_clash){true, a, b};
+    return a == b;
+}
+
+/* The term of the number; NULL: it is fixed. */
+static const struct open_term *term_of(struct open_sizes *open, int64_t value) {
+    if (!open_is(open, value)) return NULL;
+    const int at = map_get(&open->known, (const char *)&value, sizeof value);
+    return at < 0 ? NULL : &open->terms.at[at];
+}
+
+/* The number if the term is the lesser or the greater of it and `other`, else `value`. */
+static int64_t without_choice(struct open_sizes *open, int64_t value, int64_t other) {
+    const struct open_term *t = term_of(open, value);
+    if (!t || (t->kind != OPEN_LESSER && t->kind != OPEN_GREATER)) return value;
+    const int64_t a = open->terms.at[t->a].value, b = open->terms.at[t->b].value;
+    return a == other ? b : b == other ? a : value;
+}
+
+static bool reads(const struct open_sizes *open, const struct open_term *t, int size) {
+    if (t->kind == OPEN_NUMBER) return false;
+    if (t->kind == OPEN_SIZE || t->kind == OPEN_UNIT) return t->a == size;
+    return reads(open, &open->terms.at[t->a], size) || reads(open, &open->terms.at[t->b], size);
+}
+
+/* number + the sum of factor[s] units of each size (of its step, where that divides it). */
+struct linear {
+    int64_t number, factor[OPEN_SIZES];
+};
+
+static int64_t unit_of(const struct open_range *range) {
+    return range->least % range->step ? 1 : range->step;
+}
+
+/* Adds `scale` times the term; false if it is not linear. */
+static bool add_term(const struct open_sizes *open, const struct open_term *t, int64_t scale, struct linear *sum) {
+    const struct open_term *a = &open->terms.at[t->a < 0 ? 0 : t->a], *b = &open->terms.at[t->b < 0 ? 0 : t->b];
+    switch (t->kind) {
+    case OPEN_NUMBER: sum->number += scale * t->number; return true;
+    case OPEN_SIZE: sum->factor[t->a] += scale * unit_of(&open->all.at[t->a].range); return true;
+    case OPEN_UNIT: sum->factor[t->a] += scale; return true;
+    case OPEN_SUM: return add_term(open, a, scale, sum) && add_term(open, b, scale, sum);
+    case OPEN_PRODUCT:
+        if (a->kind == OPEN_NUMBER) return add_term(open, b, scale * a->number, sum);
+        return b->kind == OPEN_NUMBER && add_term(open, a, scale * b->number, sum);
+    default: return false;
+    }
+}
+
+static bool add_value(struct open_sizes *open, int64_t value, int64_t scale, struct linear *sum) {
+    const struct open_term *t = term_of(open, value);
+    if (t) return add_term(open, t, scale, sum);
+    sum->number += scale * value;
+    return true;
+}
+
+/* The value of size s at which the sum is 0; false if it is no whole number for every value of the others. */
+static bool isolate(struct open_sizes *open, const struct linear *sum, int s, int64_t *value) {
+    const int64_t unit = unit_of(&open->all.at[s].range);
+    if (sum->factor[s] != unit && sum->factor[s] != -unit) return false;
+    const int64_t sign = sum->factor[s] > 0 ? -1 : 1;
+    *value = 0;
+    for (int i = 0; i < open->all.n; i++) {
+        const int64_t step = unit_of(&open->all.at[i].range);
+        if (i == s || !sum->factor[i]) continue;
+        if (sum->factor[i] % step) return false;
+        *value = open_sum(open, *value, sign * sum->factor[i] / step * open->all.at[i].value);
+    }
+    *value = open_sum(open, *value, sign * sum->number);
+    return true;
+}
+
+int open_solve(struct open_sizes *open, int64_t *value) {
+    if (!open->clash.met) return -1;
+    const int64_t left = without_choice(open, open->clash.a, open->clash.b);
+    const int64_t right = without_choice(open, open->clash.b, left);
+    struct linear sum = {0};
+    const bool linear = add_value(open, left, 1, &sum) && add_value(open, right, -1, &sum);
+    for (int s = open->all.n - 1; s >= 0; s--) {
+        const int64_t own = open->all.at[s].value, other = own == left ? right : left;
+        const struct open_term *t = term_of(open, other);
+        if ((own != left && own != right) || !t || reads(open, t, s)) continue;
+        *value = other;
+        return s;
+    }
+    for (int s = open->all.n - 1; s >= 0 && linear; s--) {
+        if (sum.factor[s] && isolate(open, &sum, s, value) && open_is(open, *value)) return s;
+    }
+    return -1;
+}
+
+static int64_t again(struct open_sizes *to, const struct open_sizes *from, int term, const int64_t *sizes) {
+    const struct open_term *t = &from->terms.at[term];
+    if (t->kind == OPEN_NUMBER) return t->number;
+    if (t->kind == OPEN_SIZE) return sizes[t->a];
+    if (t->kind == OPEN_UNIT) return open_quotient(to, sizes[t->a], from->all.at[t->a].range.step);
+    const int64_t a = again(to, from, t->a, sizes), b = again(to, from, t->b, sizes);
+    switch (t->kind) {
+    case OPEN_SUM: return open_sum(to, a, b);
+    case OPEN_PRODUCT: return a * b;
+    case OPEN_QUOTIENT: return b ? open_quotient(to, a, b) : 0;
+    case OPEN_REST: return b ? open_rest(to, a, b) : a;
+    case OPEN_LESSER: return open_lesser(to, a, b);
+    default: return open_greater(to, a, b);
+    }
+}
+
+int64_t open_again(struct open_sizes *to, struct open_sizes *from, int64_t value, const int64_t *sizes) {
+    const struct open_term *t = term_of(from, value);
+    return t ? again(to, from, (int)(t - from->terms.at), sizes) : value;
+}
+
+bool open_reads(struct open_sizes *open, int64_t value, int size) {
+    const struct open_term *t = term_of(open, value);
+    return t && reads(open, t, size);
+}
