@@ -57,11 +57,11 @@ static void note_live(const struct job *job, const struct rank_class *class, str
         int largest = -1;
         for (int i = 0; i < class->peak_live.n; i++) {
             const int tensor = class->peak_live.at[i];
-            const int64_t bytes = rankplan_bytes(class, graph, tensor);
-            if (bytes < below && (largest < 0 || bytes > rankplan_bytes(class, graph, largest))) largest = tensor;
+            const int64_t bytes = rankplan_room(class, graph, tensor);
+            if (bytes < below && (largest < 0 || bytes > rankplan_room(class, graph, largest))) largest = tensor;
         }
         if (largest < 0) return;
-        below = rankplan_bytes(class, graph, largest);
+        below = rankplan_room(class, graph, largest);
         diag_note(diags, "live then: %s, %lld bytes", diag_quote(diags, graph->tensors.at[largest].name),
                   (long long)below);
     }
