@@ -26,7 +26,7 @@ int sizes_at(const struct open_sizes *open, const struct option_size *given, int
         const struct open_range *range = &open->all.at[i].range;
         if (open_is_range(size) || size->most < range->least || size->most > range->most ||
             (size->most - range->least) % range->step)
-            return diag_error(diags, 201, EXIT_USAGE, "--dim", "%s is %s, of which %s is no size",
+            return diag_error(diags, 201, EXIT_USAGE, "--dim", "%s is %s and cannot be %s",
                               diag_quote(diags, given[k].name), open_range_text(diags->arena, range),
                               open_range_text(diags->arena, size));
         sizes[i] = size->most;

@@ -68,7 +68,7 @@ static const struct open_size *size_of(const struct graph *graph, int64_t value)
     return NULL;
 }
 
-/* The bounds that the size can have where ranks have equal parts of it: "--dim batch=2..8:2". "": there are none. */
+/* Bounds that the size can have where ranks have equal parts of it: "; --dim batch=2..8:2 can be". */
 static const char *divided_range(const struct graph *graph, const struct open_size *size, int64_t ways) {
     struct open_range range = size->range;
     int64_t step = range.step;
@@ -76,10 +76,9 @@ static const char *divided_range(const struct graph *graph, const struct open_si
     range.step = step;
     range.least = (range.least + ways - 1) / ways * ways;
     range.most = range.least + (range.most - range.least) / step * step;
+    if (range.most <= range.least) range.most = range.least + step;
     range.typical = range.most;
-    return range.most > range.least
-               ? arena_printf(graph->arena, "; --dim %s=%s can be", size->name, open_range_text(graph->arena, &range))
-               : "";
+    return arena_printf(graph->arena, "; --dim %s=%s can be", size->name, open_range_text(graph->arena, &range));
 }
 
 const char *open_cut_refused(const struct graph *graph, int64_t extent, int axis, int64_t ways) {

@@ -1,0 +1,84 @@
+#!/usr/bin/env python3
+"""The verbs of a program with open sizes: verify --numeric at sizes that are given, dumps that are compared at sizes of a
+run, and a model that is run by its file name, whose program in the cache serves calls of other sizes.
+
+    verbs.py --rankc RANKC"""
+import os
+import sys
+
+sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
+from rankc_test import SAMPLES, call, expect, needed, outputs_of, rankc_of, report  # noqa: E402
+
+from embedded import SUMS, VOCABULARY, tokens  # noqa: E402
+
+with needed():
+    import numpy
+
+MODEL = os.path.join(SAMPLES, "llama_any.onnx")
+# plan, bounds of the batch, sizes of --dim: those that are checked
+PLANS = {
+    "tensor, data": (["--pas", "hybrid:tensor=2,data=2"], "2..4:2", ["seq=1", "seq=33", "batch=2"]),
+    "pipeline, micro-batches": (["--pas", "pp", "--plan-ngpus", "2", "--accumulate", "2"], "1..4", ["batch=3", "seq=7"]),
+}
+
+
+def compiled(rankc, out, pas, *sizes):
+    call(rankc, "compile", MODEL, *pas, "-o", out, "-q", *(word for size in sizes for word in ("--dim", size)))
+    return out
+
+
+def check_plan(rankc, work, name):
+    pas, batch, sizes = PLANS[name]
+    out = compiled(rankc, os.path.join(work, name.replace(", ", "-")), pas, f"batch={batch}", "seq=1..64@16")
+    said = call(rankc, "verify", out, "--numeric", "-v", *(word for size in sizes for word in ("--dim", size))).stderr
+    sets = [line for line in said.split("\n") if "sizes 'batch'=" in line]
+    repeated = max(sum(size.startswith(name) for size in sizes) for name in ("batch", "seq"))
+    expect(len(sets) == repeated, f"{len(sets)} sets of sizes: {said}")
+    for size in sizes:
+        name, value = size.split("=")
+        expect(any(f"'{name}'={value}" in line for line in sets), f"not checked at {size}: {said}")
+    return f"{len(sets)} sets of sizes"
+
+
+def saved(work, batch, seq):
+    path = os.path.join(work, f"{batch}x{seq}.npy")
+    numpy.save(path, tokens(batch, seq))
+    return path
+
+
+def check_by_name(rankc, work):
+    """A second call has other sizes and the same program; a third is beyond its bounds, and what it gets serves both."""
+    cache, out = os.path.join(work, "cache"), os.path.join(work, "out")
+    os.mkdir(cache)
+    for sizes, made in (((2, 5), "batch=1..8, seq=1..8"), ((1, 2), None), ((3, 17), "batch=1..8, seq=1..32"), ((2, 5), None)):
+        said = call(rankc, "run", MODEL, "--input", f"input_ids={saved(work, *sizes)}", "--output-dir", out,
+                    env={"XDG_CACHE_HOME": cache}).stderr
+        expect(f"compiled for all sizes of {made}" in said if made else "compiled" not in said, f"{sizes}: {said}")
+        found = outputs_of(out)["logits"]
+        expect(found.shape == (*sizes, VOCABULARY), f"{sizes}: {found.shape}")
+        total = float(found.astype("f8").sum())
+        expect(abs(total - SUMS[sizes]) <= 1e-4 * max(abs(SUMS[sizes]), 1), f"{sizes}: {total}, not {SUMS[sizes]}")
+    return "4 calls, 2 compiles"
+
+
+def check_dumps(rankc, work):
+    """Values of one rank and of two are compared at the sizes of a run, which are not those of the bound."""
+    dumps = []
+    for name, pas in (("one", []), ("two", ["--pas", "tp", "--plan-ngpus", "2"])):
+        out = compiled(rankc, os.path.join(work, f"dump-{name}"), pas, "batch=1..4", "seq=1..64")
+        dumps.append(os.path.join(work, f"values-{name}"))
+        call(rankc, "run", out, "--input", f"input_ids={saved(work, 3, 5)}", "--dump-tensors=*", "--dump-dir", dumps[-1],
+             "--output-dir", os.path.join(work, "out"))
+    said = call(rankc, "compare", *dumps).stdout
+    expect("0 of " in said and "tensors differ" in said, said)
+    return said.strip().split("\n")[-1]
+
+
+def main():
+    rankc = rankc_of(__doc__)
+    return report([(f"verify --numeric, {name}", lambda work, name=name: check_plan(rankc, work, name)) for name in PLANS] +
+                  [("run by file name", lambda work: check_by_name(rankc, work)), ("dumps", lambda work: check_dumps(rankc, work))])
+
+
+if __name__ == "__main__":
+    sys.exit(main())
