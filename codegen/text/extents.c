@@ -21,6 +21,11 @@ struct extent {
     bool used;             /* in the function that is being spelled */
 };
 
+/* A size that sources have a name for and the extents have not: fixed, or made of extents. */
+struct other {
+    const char *name, *is; /* `is`: as it is written, the name of no extent */
+};
+
 struct extents {
     const struct graph *graph;
     const struct sizes *sizes;
@@ -29,6 +34,7 @@ struct extents {
     const char *prefix; /* of the program's functions */
     struct names taken;
     VEC(struct extent) all;
+    VEC(struct other) others;
     VEC(const char *) words; /* by size: an identifier of its own */
 };
 
@@ -38,10 +44,23 @@ static int find(const struct extents *extents, int64_t value) {
     return -1;
 }
 
-static const char *upper(struct arena *arena, const char *name) {
+static const char *in_case(struct arena *arena, const char *name, int (*change)(int)) {
     char *text = arena_strdup(arena, name);
-    for (char *c = text; *c; c++) *c = (char)toupper((unsigned char)*c);
+    for (char *c = text; *c; c++) *c = (char)change((unsigned char)*c);
     return text;
+}
+
+/* The words, or something like them that is no name yet. */
+static const char *take(struct extents *extents, const char *words) {
+    const char *name = names_take(&extents->taken, in_case(extents->arena, words, tolower), "extent");
+    return in_case(extents->arena, name, toupper);
+}
+
+static const char *other_name(struct extents *extents, const char *name) {
+    for (int i = 0; i < extents->others.n; i++)
+        if (strcmp(extents->others.at[i].name, name) == 0) return extents->others.at[i].is;
+    VEC_PUSH(extents->arena, &extents->others, ((struct other){name, take(extents, name)}));
+    return extents->others.at[extents->others.n - 1].is;
 }
 
 /* The name of the entry: a letter where the size has one in the model, else the dimension's own name. */
@@ -50,7 +69,7 @@ static const char *name_for(struct extents *extents, int64_t value) {
     for (int i = 0; !name && i < extents->open->all.n; i++)
         if (extents->open->all.at[i].value == value) name = extents->open->all.at[i].name;
     const char *words = name ? names_words(extents->arena, name, name) : "";
-    return upper(extents->arena, names_take(&extents->taken, words, "extent"));
+    return take(extents, words);
 }
 
 static const char *name_of_term(const void *context, int term);
@@ -135,10 +154,11 @@ const char *extents_fixed(const struct graph *graph, int64_t value) {
 
 /* Spelling --------------------------------------------------------------------------------------------------------- */
 
-/* The name of a size that a source uses for an open value. */
+/* The name of a size that a source uses. */
 struct alias {
-    const char *name, *is; /* `is`: the extent's name, or the expression that is declared under the name */
-    bool renamed, used;
+    const char *name, *is; /* `is`: as it is written */
+    enum { ALIAS_EXTENT, ALIAS_MADE /* declared with its expression */, ALIAS_FIXED } kind;
+    bool used;
 };
 
 struct speller {
@@ -156,10 +176,12 @@ static void find_aliases(struct speller *speller, const struct size_names *names
     struct extents *extents = speller->extents;
     for (int i = 0; i < names->all.n; i++) {
         const struct size_name *size = &names->all.at[i];
-        if (!open_is(extents->open, size->value)) continue;
-        const bool atom = open_names_alone(extents->open, size->value);
-        const char *is = atom ? extents->all.at[use(extents, size->value)].name : size->name;
-        VEC_PUSH(extents->arena, &speller->aliases, ((struct alias){size->name, is, atom, false}));
+        struct alias alias = {.name = size->name, .kind = ALIAS_FIXED};
+        if (open_is(extents->open, size->value))
+            alias.kind = open_names_alone(extents->open, size->value) ? ALIAS_EXTENT : ALIAS_MADE;
+        alias.is = alias.kind == ALIAS_EXTENT ? extents->all.at[use(extents, size->value)].name
+                                              : other_name(extents, size->name);
+        VEC_PUSH(extents->arena, &speller->aliases, alias);
     }
 }
 
@@ -208,10 +230,10 @@ static void end_function(struct speller *speller, const struct size_names *names
     } else {
         for (int i = 0; i < speller->aliases.n; i++) { /* expressions first: they use extents */
             struct alias *alias = &speller->aliases.at[i];
-            if (!alias->used) continue;
+            if (!alias->used || alias->kind != ALIAS_MADE) continue;
             const int64_t value = value_of_alias(names, alias->name);
             const char *is = open_text(extents->open, extents->arena, value, &speller->names, false);
-            if (!alias->renamed) strbuf_printf(&declared, ", %s = %s", alias->name, is);
+            strbuf_printf(&declared, ", %s = %s", alias->is, is);
             alias->used = false;
         }
         const char *behind = strbuf_text(&declared);
@@ -272,7 +294,7 @@ static const char *spell_word(struct speller *speller, const char *text) {
     } else {
         alias->used = true;
         strbuf_puts(&speller->body, alias->is);
-        if (alias->renamed)
+        if (alias->kind == ALIAS_EXTENT)
             for (int i = 0; i < speller->extents->all.n; i++)
                 if (strcmp(speller->extents->all.at[i].name, alias->is) == 0) speller->extents->all.at[i].used = true;
     }

@@ -12,24 +12,39 @@ static int64_t clamp(int64_t value, int64_t least, int64_t most) {
     return value < least ? least : value > most ? most : value;
 }
 
-/* A bound of ONNX Slice-13 that is negative counts from the end of the dimension. */
-static int64_t from_begin(int64_t bound, int64_t extent) {
-    return bound < 0 ? bound + extent : bound;
+static int64_t within(struct open_sizes *open, int64_t value, int64_t least, int64_t most) {
+    return open_lesser(open, open_greater(open, value, least), most);
+}
+
+/* A bound of ONNX Slice-13 that is negative counts from the end of the dimension. One near INT64_MIN is before its begin. */
+static int64_t from_begin(struct open_sizes *open, int64_t bound, int64_t extent) {
+    return bound >= 0 || bound < -AMOUNT_LIMIT ? bound : open_sum(open, bound, extent);
 }
 
 /* Clamps the start of a slice: to [0, extent] if it steps forward, to [0, extent - 1] if it steps backward. */
-static int64_t slice_start(int64_t start, int64_t extent, int64_t step) {
-    return clamp(from_begin(start, extent), 0, step > 0 ? extent : extent - 1);
+static int64_t slice_start(struct open_sizes *open, int64_t start, int64_t extent, int64_t step) {
+    return within(open, from_begin(open, start, extent), 0, step > 0 ? extent : open_sum(open, extent, -1));
 }
 
 /* Clamps the end of a slice: to [0, extent] if it steps forward, to [-1, extent - 1] if it steps backward. */
-static int64_t slice_end(int64_t end, int64_t extent, int64_t step) {
-    return step > 0 ? clamp(from_begin(end, extent), 0, extent) : clamp(from_begin(end, extent), -1, extent - 1);
+static int64_t slice_end(struct open_sizes *open, int64_t end, int64_t extent, int64_t step) {
+    end = from_begin(open, end, extent);
+    return step > 0 ? within(open, end, 0, extent) : within(open, end, -1, open_sum(open, extent, -1));
 }
 
-static int64_t slice_size(int64_t start, int64_t end, int64_t step) {
-    if (step > 0 ? end <= start : end >= start) return 0;
-    return step > 0 ? (end - start - 1) / step + 1 : (start - end - 1) / -step + 1;
+static int64_t slice_size(struct open_sizes *open, int64_t start, int64_t end, int64_t step) {
+    const int64_t by = step > 0 ? step : -step;
+    const int64_t span = step > 0 ? open_sum(open, end, -start) : open_sum(open, start, -end);
+    const int64_t positive = open_greater(open, span, 0);
+    return positive ? open_sum(open, open_quotient(open, open_sum(open, positive, -1), by), 1) : 0;
+}
+
+/* A bound that counts from the begin for some open sizes and from the end for others is refused. */
+static int slice_sign(struct lower *lower, int64_t bound, int axis) {
+    struct open_sizes *open = lower->builder.graph->open;
+    if (open_least(open, bound) >= 0 || open_most(open, bound) < 0) return 0;
+    const char *text = open_text(open, lower->arena, bound, NULL, false);
+    return lower_error(lower, 439, "a bound of axis %d is %s, which is negative for some open sizes only", axis, text);
 }
 
 struct slice_lists {
@@ -66,7 +81,7 @@ static int slice_counted(struct lower *lower, int x, int axis, const struct amou
         const int64_t bound = lower_tensor(lower, x).dims[axis];
         const int64_t begin = first.offset < bound ? first.offset : bound;
         const struct amount size = lower_steps(lower, &last, first.offset, step);
-        const int64_t most = slice_size(begin, bound, step);
+        const int64_t most = slice_size(NULL, begin, bound, step);
         const struct counted *counted = lower_counted(lower, x);
         if (counted && counted->dim == axis) x = lower_all_valid(lower, x);
         return lower_sized(lower, emit_piece(lower, x, axis, most ? begin : 0, most > 1 ? step : 1, most), axis, &size);
@@ -79,6 +94,7 @@ static int slice_counted(struct lower *lower, int x, int axis, const struct amou
 
 static int slice(struct lower *lower, const struct slice_lists *lists) {
     struct tensor x = lower_input(lower, 0);
+    struct open_sizes *open = lower->builder.graph->open;
     int n = lists->nstarts, y = lower->inputs[0];
     int64_t start[RT_MAX_NDIM] = {0}, step[RT_MAX_NDIM];
     bool seen[RT_MAX_NDIM] = {false};
@@ -101,9 +117,10 @@ static int slice(struct lower *lower, const struct slice_lists *lists) {
             x.dims[axis] = lower_tensor(lower, y).dims[axis];
             continue;
         }
-        start[axis] = slice_start(lists->starts[i].offset, x.dims[axis], by);
-        const int64_t end = slice_end(lists->ends[i].offset, x.dims[axis], by);
-        x.dims[axis] = x.dims[axis] ? slice_size(start[axis], end, by) : 0;
+        const int64_t first = lists->starts[i].offset, last = lists->ends[i].offset;
+        if (slice_sign(lower, first, axis) < 0 || slice_sign(lower, last, axis) < 0) return -1;
+        start[axis] = slice_start(open, first, x.dims[axis], by);
+        x.dims[axis] = x.dims[axis] ? slice_size(open, start[axis], slice_end(open, last, x.dims[axis], by), by) : 0;
         step[axis] = by;
         if (x.dims[axis] <= 1) step[axis] = 1;
         if (x.dims[axis] == 0) start[axis] = 0;

@@ -206,6 +206,22 @@ static bool slice_fits(int64_t extent, int64_t start, int64_t step, int64_t size
            last >= 0 && last < extent;
 }
 
+/* At every corner of the sizes' ranges, between which starts, extents and their differences grow or fall. */
+static bool open_slice_fits(struct open_sizes *open, int64_t extent, int64_t start, int64_t step, int64_t size) {
+    int64_t sizes[OPEN_SIZES];
+    if (!open_is(open, extent) && !open_is(open, start) && !open_is(open, size))
+        return slice_fits(extent, start, step, size);
+    for (unsigned corner = 0; corner < 1u << open->all.n; corner++) {
+        for (int i = 0; i < open->all.n; i++) {
+            const struct open_range *range = &open->all.at[i].range;
+            sizes[i] = corner >> i & 1 ? range->most : range->least;
+        }
+        if (!slice_fits(open_at(open, extent, sizes), open_at(open, start, sizes), step, open_at(open, size, sizes)))
+            return false;
+    }
+    return true;
+}
+
 DIMS_FN(dims_slice) {
     const struct tensor *x = input(graph, node, 0);
     int n, nstep, nsize;
@@ -215,7 +231,7 @@ DIMS_FN(dims_slice) {
     struct operand *in = &dims->operand[0], *out = &dims->operand[1];
     in->ndim = out->ndim = n;
     for (int d = 0; d < n; d++) {
-        if (!slice_fits(x->dims[d], start[d], step[d], size[d]))
+        if (!open_slice_fits(graph->open, x->dims[d], start[d], step[d], size[d]))
             return refuse(dims, why, "the slice exceeds dimension %d of extent %lld", d, (long long)x->dims[d]);
         bool piece = is_piece(x->dims[d], start[d], step[d], size[d]);
         bool all = size[d] == x->dims[d] && step[d] == 1;

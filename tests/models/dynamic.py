@@ -89,6 +89,12 @@ def open_dims(probe, dims):
     return {dim: span for dim, span in bounds.items() if dim == "batch"}
 
 
+def session_of(path):
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = 1
+    return onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+
+
 def dynamic_shapes(module, inputs, dims):
     """For torch.export: it may decide that a size is fixed after all."""
     hints = [{axis: torch.export.Dim.AUTO for axis, dim in axes_of(*given).items() if dim in dims} for given in inputs.items()]
@@ -127,7 +133,7 @@ def export_open(exporter, probe, path, fixed):
         exporter(tuple(torch.from_numpy(array) for array in inputs.values()), path, list(inputs),
                  dynamic_shapes=dynamic_shapes(module, inputs, dims), dynamic_axes=dynamic_axes(inputs, dims))
         named = rename(path, inputs, dims)
-        probe.session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+        probe.session = session_of(path)
         bounds = open_dims(probe, [dim for dim in dims if dim in named])
         probe.session = None
         fixed |= {dim: WRITTEN for dim in dims if dim not in named}

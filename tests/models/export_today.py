@@ -340,7 +340,7 @@ def main(models, model_of, draw, description):
     rows = [(name, form) for name in options.names or names for form in options.forms]
     for name, form in rows:
         folder = options.out / f"{name}_{form}"
-        if options.missing and folder.exists():
+        if options.missing and ((folder / "model.onnx").exists() or (folder / "refused").exists()):
             continue
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True, exist_ok=True)

@@ -15,6 +15,7 @@ the batch has a step of 2. Results are appended as by exports_today.py, one for 
 import collections
 import os
 import re
+import shutil
 import sys
 import tempfile
 
@@ -57,6 +58,12 @@ def options_of(dims):
     return [word for dim, size in dims.items() for word in ("--dim", f"{dim}={size}")]
 
 
+def session_of(path):
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = 1
+    return onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+
+
 class OpenExport(Export):
     """A folder with its spans. Inputs of the sizes and ONNX Runtime's outputs for them are kept for all plans."""
 
@@ -91,7 +98,7 @@ class OpenExport(Export):
 
     def onnx_runtime(self, inputs):
         try:
-            self.session = self.session or onnxruntime.InferenceSession(self.model, providers=["CPUExecutionProvider"])
+            self.session = self.session or session_of(self.model)
             names = [output.name for output in self.session.get_outputs()]
             return dict(zip(names, self.session.run(None, {given.name: inputs[given.name] for given in self.session.get_inputs()})))
         except Exception:  # ONNX Runtime's own
@@ -100,7 +107,9 @@ class OpenExport(Export):
     def fixed(self, sizes, folder, plan, *extra, kernels="auto"):
         """Outputs of the program compiled for these sizes alone."""
         out, _ = self.compile("fixed", plan, *options_of(sizes), *extra)
-        return self.run(out, folder, kernels)
+        got = self.run(out, folder, kernels)
+        shutil.rmtree(out)
+        return got
 
     def how_equal(self, out, plan, sizes, bits):
         """By which of the three comparisons the outputs at these sizes are right."""

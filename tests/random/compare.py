@@ -79,9 +79,12 @@ class Case:
     def run(self, rankc, plan, out):
         """Outputs by name."""
         self.compile(rankc, plan, out)
+        return self.run_compiled(rankc, out, self.arrays)
+
+    def run_compiled(self, rankc, out, arrays):
         command = [rankc, "run", out, "--output-dir", out + "/out", "--comm", "loopback", "--threads", "1"]
         for i, name in enumerate(self.names["inputs"]):
-            np.save(f"{out}/x{i}.npy", self.arrays[f"x{i}"])
+            np.save(f"{out}/x{i}.npy", arrays[f"x{i}"])
             command += ["--input", f"{name}={out}/x{i}.npy"]
         call("run", command)
         with open(out + "/out/outputs.json") as file:
@@ -90,10 +93,41 @@ class Case:
 
     def check(self, rankc, plan, out):
         """(output, what is wrong with it) of those that are not right. Failure: there are none."""
-        got = self.run(rankc, plan, out)
-        wrong = [(output["name"], difference(got.get(output["name"]), self.arrays[f"y{i}"], output))
-                 for i, output in enumerate(self.names["outputs"])]
-        return [(name, why) for name, why in wrong if why]
+        return wrong_in(self.run(rankc, plan, out), self.arrays, self.names["outputs"])
+
+
+class OpenCase(Case):
+    """A model with open dimensions: compiled once, with the bounds case.json has, and run at each of its choices of sizes."""
+
+    def compile(self, rankc, plan, out, *options):
+        bounds = [word for dim, (least, most) in self.names["dims"].items() for word in ("--dim", f"{dim}={least}..{most}")]
+        super().compile(rankc, plan, out, *bounds, *options)
+
+    def check(self, rankc, plan, out):
+        wrong = {}  # by output, at the first sizes at which it is
+        self.compile(rankc, plan, out)
+        for k, choice in enumerate(self.names["choices"]):
+            arrays = {name.removesuffix(f"@{k}"): array for name, array in self.arrays.items() if name.endswith(f"@{k}")}
+            at = " ".join(f"{dim}={size}" for dim, size in choice["sizes"].items())
+            try:
+                found = wrong_in(self.run_compiled(rankc, out, arrays), arrays, choice["outputs"])
+            except Failure as failure:  # not a Failure of the whole: other sizes may be right
+                found = [(choice["outputs"][0]["name"], failure)]
+            for name, why in found:
+                wrong.setdefault(name, f"{why} at {at}")
+        return list(wrong.items())
+
+
+def case_of(directory):
+    """The case that is recorded there."""
+    case = Case(directory)
+    return OpenCase(directory) if "dims" in case.names else case
+
+
+def wrong_in(got, arrays, outputs):
+    """(output, what is wrong with it) of those that are not right."""
+    wrong = [(output["name"], difference(got.get(output["name"]), arrays[f"y{i}"], output)) for i, output in enumerate(outputs)]
+    return [(name, why) for name, why in wrong if why]
 
 
 def difference(got, wanted, output):
@@ -114,16 +148,33 @@ def difference(got, wanted, output):
     return None if error <= output["bound"] else f"error {error:g}, bound {output['bound']:g}"
 
 
-def write_case(directory, model, inputs, outputs):
-    """`model`: bytes; `inputs`: arrays by name; `outputs`: (expected, type, bound) by name."""
+def arrays_of(inputs, outputs, suffix=""):
+    """As a case keeps them."""
+    arrays = {f"x{i}{suffix}": np.asarray(array, order="C") for i, array in enumerate(inputs.values())}
+    return arrays | {f"y{i}{suffix}": array for i, (array, _, _) in enumerate(outputs.values())}
+
+
+def entries_of(outputs):
+    return [{"name": name, "dtype": dtype, "bound": float(bound)} for name, (_, dtype, bound) in outputs.items()]
+
+
+def write(directory, model, arrays, names):
     os.makedirs(directory, exist_ok=True)
     with open(os.path.join(directory, "model.onnx"), "wb") as file:
         file.write(model)
-    arrays = {f"x{i}": np.asarray(array, order="C") for i, array in enumerate(inputs.values())}
-    arrays |= {f"y{i}": array for i, (array, _, _) in enumerate(outputs.values())}
     np.savez_compressed(os.path.join(directory, "arrays.npz"), **arrays)
-    names = {"inputs": list(inputs),
-             "outputs": [{"name": name, "dtype": dtype, "bound": float(bound)} for name, (_, dtype, bound) in outputs.items()]}
     with open(os.path.join(directory, "case.json"), "w") as file:
         json.dump(names, file, indent=1)
-    return Case(directory)
+    return case_of(directory)
+
+
+def write_case(directory, model, inputs, outputs):
+    """`model`: bytes; `inputs`: arrays by name; `outputs`: (expected, type, bound) by name."""
+    return write(directory, model, arrays_of(inputs, outputs), {"inputs": list(inputs), "outputs": entries_of(outputs)})
+
+
+def write_open_case(directory, model, dims, choices):
+    """`dims`: name -> (least, most); `choices`: (sizes by name, inputs, outputs) for each choice of sizes, as for write_case."""
+    arrays = {name: array for k, (_, inputs, outputs) in enumerate(choices) for name, array in arrays_of(inputs, outputs, f"@{k}").items()}
+    return write(directory, model, arrays, {"inputs": list(choices[0][1]), "dims": dims, "choices": [
+        {"sizes": sizes, "outputs": entries_of(outputs)} for sizes, _, outputs in choices]})

@@ -2,7 +2,7 @@
 """Random valid graphs under plans against ONNX Runtime.
 
     random_graphs.py --rankc RANKC [--seed N] [--count M] [--first F] [--plans "P P..."] [--only OPERATOR]... [--together K]
-                     [--many-dimensions P] [--empty P] [--jobs J] [--work DIR] [--keep] [--record]
+                     [--many-dimensions P] [--empty P] [--open] [--jobs J] [--work DIR] [--keep] [--record]
     random_graphs.py --rankc RANKC --cases DIR... [--plans ..]
     random_graphs.py --rankc RANKC .. --shuffle SEED
 
@@ -11,6 +11,7 @@ under every plan, runs it with ranks as threads, and compares (compare.py says h
 apart, and each of its graphs tried alone. Prints a line per difference, with what gives that graph again, and the counts by
 operator; the exit status is 1 if there was a difference. --record appends the counts to docs/robustness.md.
 
+--open compiles each model once with bounds for dimensions of its inputs (open_graphs.py), and runs it at five sizes of them.
 --cases runs what is there already: directories as record.py wrote them. That needs no ONNX and no ONNX Runtime, only NumPy.
 --shuffle puts the nodes of each model in an order that SEED gives, and expects the results of the model in order, to the bit.
 """
@@ -40,23 +41,34 @@ class Batch:
     """Graphs that are compiled as one model."""
 
     def __init__(self, args, number, first, count):
-        import expected
         import generate
         self.args, self.number = args, number
         self.opset = generate.opset_of(args.seed, number)
         self.graphs, self.outputs, self.left_out = [], {}, 0
         for i in range(first, first + count):
             graph = generate.random_graph(args.seed, i, self.opset, args.only, args.many_dimensions, args.empty)
-            outputs = expected.outputs_of(graph) if graph.nodes else None
-            if outputs is None:
+            graph = self.with_outputs(graph, i)
+            if graph is None:
                 self.left_out += 1
                 continue
             graph.number = i
             self.graphs.append(graph)
-            self.outputs[i] = outputs
+
+    def with_outputs(self, graph, number):
+        """The graph, or with --open the one with open dimensions; None: it has no certain results."""
+        import expected
+        import open_graphs
+        if self.args.open:
+            return open_graphs.opened(graph)
+        self.outputs[number] = expected.outputs_of(graph) if graph.nodes else None
+        return graph if self.outputs[number] is not None else None
 
     def case(self, directory, chosen):
         import graphs
+        import open_graphs
+        if self.args.open:
+            model = graphs.merged(chosen).SerializeToString()
+            return compare.write_open_case(directory, model, *open_graphs.together(chosen))
         inputs = {name: array for graph in chosen for name, array in graph.inputs.items()}
         outputs = {name: entry for graph in chosen for name, entry in self.outputs[graph.number].items()}
         return compare.write_case(directory, graphs.merged(chosen).SerializeToString(), inputs, outputs)
@@ -106,7 +118,7 @@ class Batch:
         """The line, with the command that gives the graph again."""
         args, refused = self.args, getattr(why, "refused", False)
         again = f"--seed {args.seed} --first {graph.number} --count 1 --together {args.together} --plans {plan}"
-        again += f" --many-dimensions {args.many_dimensions}" * (args.many_dimensions > 0) + f" --empty {args.empty}"
+        again += f" --many-dimensions {args.many_dimensions}" * (args.many_dimensions > 0) + f" --empty {args.empty}" + " --open" * args.open
         return f"{'refused' if refused else 'DIFFERENCE'} {again}: {why}\n    opset {self.opset}: {' '.join(graph.rows)}"
 
 
@@ -126,7 +138,7 @@ def check_recorded(args, work):
         name = os.path.basename(os.path.normpath(directory))
         for plan in args.plans.split():
             try:
-                wrong = [f"{n}: {why}" for n, why in check_case(args, compare.Case(directory), plan, os.path.join(work, name, plan))]
+                wrong = [f"{n}: {why}" for n, why in check_case(args, compare.case_of(directory), plan, os.path.join(work, name, plan))]
             except compare.Failure as failure:
                 wrong = [str(failure)]
             failed += bool(wrong)
@@ -174,6 +186,7 @@ def main():
     parser.add_argument("--together", type=int, default=25, help="graphs in a model; a graph's opset follows from its model")
     parser.add_argument("--many-dimensions", type=float, default=0, help="the part of the shapes that have 5 to 8 dimensions [0]")
     parser.add_argument("--empty", type=float, default=0.03, help="the part of the shapes that have a dimension of 0 [0.03]")
+    parser.add_argument("--open", action="store_true", help="dimensions of inputs are open, where they can be")
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--work")
     parser.add_argument("--keep", action="store_true", help="keep what was written to --work")
