@@ -140,7 +140,7 @@ void rt_cuda_close_cudnn(struct rt *rt);
 /* Plans that libraries keep, each for a shape of its own. With sizes that calls choose there is no end of them: beyond
  * RT_MOST_PLANS they are forgotten between two segments, with the graphs, whose kernels may belong to them. */
 #ifndef RT_MOST_PLANS
-#define RT_MOST_PLANS 4096
+#define RT_MOST_PLANS 1024
 #endif
 void rt_cuda_forget_products(struct rt *rt);
 void rt_cuda_forget_cudnn(struct rt *rt);

@@ -22,6 +22,7 @@ import time
 from stand_in import HERE, TESTS, Failed, build_library, call, parser_of, report, skip
 
 GPT2 = [os.path.join(TESTS, "models", "gpt2", "model.onnx"), "--dim", "batch=2", "--dim", "seq=11"]
+OPEN = [GPT2[0], "--dim", "batch=1..3", "--dim", "seq=1..12"]
 SGD = ["--optimizer", "sgd:lr=0.1"]
 
 
@@ -73,15 +74,15 @@ def check_counts(counts, **wanted):
 TIMINGS = {"late": {}, "early beside": {"HOST_EAGER": "1"}}
 
 
-def infer(bench, name, plan, **counts):
-    program = bench.compile(name, *GPT2, "--pas", plan)
+def infer(bench, name, plan, model=GPT2, launched=0, **counts):
+    program = bench.compile(name, *model, "--pas", plan)
     inputs = ["--input", f"input_ids={TESTS}/models/gpt2/inputs/input_ids.npy", "--repeat", "3", "--output-dir"]
     bench.call(bench.args.rankc, "run", program, *inputs, f"{program}/threads", "--comm", "loopback")
     expected = outputs(f"{program}/threads")
     called = bench.logged(lambda env: bench.call(bench.args.rankc, "run", program, *inputs, f"{program}/processes", env=env))
     if not expected or outputs(f"{program}/processes") != expected:
         raise Failed("processes compute something else than threads")
-    check_counts(called, launched=0, **counts)
+    check_counts(called, launched=launched, **counts)
 
 
 def train(bench, name, case, plan, options, launched=0, **counts):
@@ -111,6 +112,11 @@ def train(bench, name, case, plan, options, launched=0, **counts):
 def tensor_of_three(bench):
     """Uneven parts: gathered by broadcasts of one group. The axis joins all ranks, so nothing is split."""
     infer(bench, "tp3", "tp:tensor=3", captured=None, **{"init of 3": 1, "split into 3": 0, "broadcast": None})
+
+
+def sizes(bench):
+    """Sizes that each call chooses, below the largest: the first step is launched, and those after it are captured."""
+    infer(bench, "sizes", "tp:tensor=3", OPEN, launched=None, captured=None, **{"init of 3": 1, "split into 3": 0, "broadcast": None})
 
 
 def tensor_and_pipeline(bench):
@@ -202,7 +208,7 @@ def callers(bench):
         raise Failed(f"{said}, not {first}")
 
 
-CASES = [callers, tensor_of_three, tensor_and_pipeline, units, accumulated, data_of_three, stages, stages_of_three, interleaved, gathers, runs, failures]
+CASES = [callers, tensor_of_three, sizes, tensor_and_pipeline, units, accumulated, data_of_three, stages, stages_of_three, interleaved, gathers, runs, failures]
 
 
 def main():

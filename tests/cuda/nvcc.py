@@ -20,6 +20,7 @@ from stand_in import Failed, call, dims_of, parser_of, plan_of, report, skip
 GPT2 = ["gpt2", "--dim", "batch=2", "--dim", "seq=11"]
 CASES = {
     "gpt2 dp": GPT2,
+    "gpt2 sizes": ["gpt2", "--dim", "batch=1..2", "--dim", "seq=1..11"],
     "gpt2 tp": [*GPT2, *plan_of("tp2").options],
     "gpt2 data": [*GPT2, *plan_of("data2").options],
     "gpt2 hybrid": [*GPT2, *plan_of("tp2data2pp2").options],

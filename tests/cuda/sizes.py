@@ -57,7 +57,7 @@ KERNEL_SIZES = [{"b": 2, "t": 7, "w": 16}, {"b": 1, "t": 1, "w": 8}, {"b": 3, "t
 GPT2_SIZES = [{"batch": 2, "seq": 11}, {"batch": 1, "seq": 1}, {"batch": 2, "seq": 4}, {"batch": 1, "seq": 11}, {"batch": 2, "seq": 9},
               {"batch": 2, "seq": 3}, {"batch": 1, "seq": 6}]
 # plan; the range of the batch
-GPT2 = {"gpt2": ("one", "1..2"), "gpt2 by two": ("tp2", "1..2"), "gpt2 of parts": ("data2", "2..4:2")}
+GPT2 = {"gpt2": ("one", "1..2"), "gpt2 by two": ("tp2", "1..2"), "gpt2 in stages": ("pp2", "1..2"), "gpt2 of parts": ("data2", "2..4:2")}
 
 
 def build(args, work, model, *options):
