@@ -62,7 +62,7 @@ class Probe:
         return got.shape == wanted.shape and numpy.allclose(got, wanted, 0, NEAR * numpy.abs(wanted).max(), equal_nan=True)
 
     def span(self, dim):
-        """The sizes that work, the others being the example's; None: no other size does."""
+        """The sizes that work, the others being the example's; None: few other sizes do."""
         size = self.example[dim]
         for step in STEPS if dim in SPATIAL else STEPS[:1]:
             if size % step == 0 and self.works(**{dim: size + step}):
@@ -72,7 +72,7 @@ class Probe:
         below = [1, 2, size // 2] if step == 1 and dim not in SPATIAL else [size // 2 // step * step, size - step]
         least = next((small for small in below if 0 < small < size and self.works(**{dim: small})), size)
         most = next((great for great in (2 * size + step, size + step) if self.works(**{dim: great})), None)
-        return most and Span(least, most, step, size)
+        return Span(least, most, step, size) if most and most - least > size // 2 else None
 
 
 def paired(dims):
