@@ -77,7 +77,8 @@ static int emit_split(struct lower *lower, int x, int64_t rows, int64_t a, int64
 
 static int emit_transform(struct lower *lower, int x, int64_t rows, int64_t n, int in, int64_t out, int sign,
                           double factor) {
-    const bool plain = in * out * 2 <= (rows < MANY ? PLAIN_ROW : PLAIN);
+    const bool few = open_typical(lower->builder.graph->open, rows) < MANY;
+    const bool plain = in * out * 2 <= (few ? PLAIN_ROW : PLAIN);
     const int64_t a = plain ? 1 : factor_of(n), flat[] = {rows, n * in}, shape[] = {rows, out, 2};
     if (x < 0) return -1;
     if (a > 1) {
@@ -140,6 +141,16 @@ static int emit_dft(struct lower *lower, int x, const struct dft *dft) {
     return emit_transpose(lower, emit_reshape(lower, y, t.ndim, moved.dims), perm);
 }
 
+/* Refuses a transform whose length is chosen at run time: its factors and matrices follow from the length. */
+static bool is_open(struct lower *lower, int64_t n) {
+    struct open_sizes *open = lower->builder.graph->open;
+    if (!open_is(open, n)) return false;
+    const char *text = open_text(open, lower->arena, n, NULL, false);
+    lower_error(lower, 439, "a Fourier transform has the open length %s", text);
+    diag_help(lower->builder.diags, "give each size of it a program of its own: --dim NAME=SIZE");
+    return true;
+}
+
 /* ONNX DFT-20; up to opset 19 the axis is an attribute. */
 int lower_dft(struct lower *lower) {
     const struct tensor x = lower_input(lower, 0);
@@ -158,14 +169,29 @@ int lower_dft(struct lower *lower) {
         return lower_error(lower, 378, "a one-sided transform needs real numbers");
     dft.n = dft.onesided && dft.inverse ? 2 * (x.dims[dft.axis] - 1) : x.dims[dft.axis];
     if (lower_has(lower, 1) && lower_known_int(lower, 1, "dft_length", &dft.n) < 0) return -1;
+    if (is_open(lower, dft.n)) return -1;
     if (dft.n < 1 || dft.n > MOST) return lower_error(lower, 374, "a transform of %lld numbers", (long long)dft.n);
     return lower_result(lower, emit_dft(lower, lower->inputs[0], &dft));
 }
 
+/* Element i of frame f is element f step + i of the signal: (frames length), in row-major order. */
+static int emit_frames(struct lower *lower, int64_t frames, int64_t length, int64_t step) {
+    const int64_t elements = frames * length;
+    if (open_is(lower->builder.graph->open, frames)) {
+        const int first = emit_with(lower, OP_Mul, emit_places(lower, 0, frames, 2, 0), (double)step);
+        const int places = emit2(lower, OP_Add, first, emit_places(lower, 0, length, 2, 1));
+        return emit_reshape(lower, places, 1, &elements);
+    }
+    int64_t *places = ARENA_ARRAY(lower->arena, int64_t, elements + 1);
+    for (int64_t i = 0; i < elements; i++) places[i] = i / length * step + i % length;
+    return emit_ints(lower, (int)elements, places, 1, &elements);
+}
+
 /* ONNX STFT-17: transforms of overlapping frames, each multiplied by the window. */
 int lower_stft(struct lower *lower) {
+    struct open_sizes *open = lower->builder.graph->open;
     struct tensor x = lower_input(lower, 0);
-    int64_t step, length;
+    int64_t step, length, elements;
     if (x.ndim == 2) x.dims[x.ndim++] = 1; /* real, without the last dimension */
     if (x.ndim != 3 || x.dims[2] < 1 || x.dims[2] > 2)
         return lower_error(lower, 378, "the signal %s is not (batch, length, 1 or 2)", lower_type(lower, &x));
@@ -173,17 +199,16 @@ int lower_stft(struct lower *lower) {
     if (lower_known_int(lower, 1, "frame_step", &step) < 0 ||
         (lower_has(lower, 3) && lower_known_int(lower, 3, "frame_length", &length) < 0))
         return -1;
-    if (step < 1 || length < 1 || length > x.dims[1] || length > MOST ||
+    if (is_open(lower, length)) return -1;
+    if (step < 1 || length < 1 || length > open_least(open, x.dims[1]) || length > MOST ||
         (lower_has(lower, 2) && (lower_input(lower, 2).ndim != 1 || lower_input(lower, 2).dims[0] != length)))
         return lower_error(lower, 374, "frames of %lld, %lld apart, do not fit the signal or the window",
                            (long long)length, (long long)step);
-    const int64_t frames = (x.dims[1] - length) / step + 1, in = x.dims[2], b = x.dims[0];
-    int64_t elements;
-    if (!rt_mul(frames, length, &elements) || elements > INT32_MAX / 2) return lower_too_large(lower);
-    int64_t *places = ARENA_ARRAY(lower->arena, int64_t, elements + 1);
-    for (int64_t i = 0; i < elements; i++) places[i] = i / length * step + i % length;
+    const int64_t frames = open_sum(open, open_quotient(open, open_sum(open, x.dims[1], -length), step), 1);
+    const int64_t in = x.dims[2], b = x.dims[0];
+    if (!rt_mul(open_most(open, frames), length, &elements) || elements > INT32_MAX / 2) return lower_too_large(lower);
     int y = emit_reshape(lower, lower->inputs[0], 3, x.dims);
-    y = emit_gather(lower, y, emit_ints(lower, (int)elements, places, 1, &elements), 1);
+    y = emit_gather(lower, y, emit_frames(lower, frames, length, step), 1);
     y = emit_reshape(lower, y, 3, (int64_t[]){b * frames, length, in});
     if (lower_has(lower, 2))
         y = emit2(lower, OP_Mul, y, emit_reshape(lower, lower->inputs[2], 2, (int64_t[]){length, 1}));
