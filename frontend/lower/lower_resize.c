@@ -81,16 +81,51 @@ static struct fraction crop_and_resize(const struct axis *axis, int64_t o) {
     return (struct fraction){start * (axis->out - 1) + o * (end - start), axis->start.den * (axis->out - 1)};
 }
 
+/* The same where an extent is open: coordinate (step o + first) / by, of numbers that may depend on sizes. With `several`
+ * it is 0 if there is one result. */
+struct line {
+    int64_t step, first, by;
+    bool several;
+};
+
+typedef struct line line_fn(struct open_sizes *open, const struct axis *axis, int64_t num, int64_t den);
+
+static struct line half_pixel_line(struct open_sizes *open, const struct axis *axis, int64_t num, int64_t den) {
+    (void)axis;
+    return (struct line){2 * den, open_sum(open, den, -num), 2 * num, false};
+}
+static struct line pytorch_line(struct open_sizes *open, const struct axis *axis, int64_t num, int64_t den) {
+    struct line line = half_pixel_line(open, axis, num, den);
+    line.several = true;
+    return line;
+}
+static struct line corners_line(struct open_sizes *open, const struct axis *axis, int64_t num, int64_t den) {
+    (void)num, (void)den;
+    return (struct line){open_sum(open, axis->in, -1), 0, open_greater(open, open_sum(open, axis->out, -1), 1), false};
+}
+static struct line asymmetric_line(struct open_sizes *open, const struct axis *axis, int64_t num, int64_t den) {
+    (void)open, (void)axis;
+    return (struct line){den, 0, num, false};
+}
+static struct line tf_line(struct open_sizes *open, const struct axis *axis, int64_t num, int64_t den) {
+    (void)open, (void)axis;
+    return (struct line){2 * den, den, 2 * num, false};
+}
+static struct line symmetric_line(struct open_sizes *open, const struct axis *axis, int64_t num, int64_t den) {
+    struct line line = half_pixel_line(open, axis, num, den);
+    line.first = open_sum(open, line.first, open_sum(open, axis->in * num, -axis->out * den));
+    return line;
+}
+
 static const struct {
     const char *name;
     coordinate_fn *at;
-} coordinates[] = {{"half_pixel", half_pixel},
-                   {"pytorch_half_pixel", pytorch_half_pixel},
-                   {"align_corners", align_corners},
-                   {"asymmetric", asymmetric},
-                   {"tf_half_pixel_for_nn", tf_half_pixel},
-                   {"half_pixel_symmetric", half_pixel_symmetric},
-                   {"tf_crop_and_resize", crop_and_resize}};
+    line_fn *line; /* NULL: extents must be fixed */
+} coordinates[] = {
+    {"half_pixel", half_pixel, half_pixel_line},      {"pytorch_half_pixel", pytorch_half_pixel, pytorch_line},
+    {"align_corners", align_corners, corners_line},   {"asymmetric", asymmetric, asymmetric_line},
+    {"tf_half_pixel_for_nn", tf_half_pixel, tf_line}, {"half_pixel_symmetric", half_pixel_symmetric, symmetric_line},
+    {"tf_crop_and_resize", crop_and_resize, NULL}};
 
 static int64_t prefer_floor(struct fraction x) {
     return ceil_of((struct fraction){2 * x.num - x.den, 2 * x.den});
@@ -266,10 +301,133 @@ static int mask_outside(struct lower *lower, int y, int dim, const struct resize
     return emit3(lower, OP_Where, mask, y, emit_like(lower, y, resize->outside));
 }
 
+/* Open extents: indices and weights are computed at run time, by the operations that compute those of fixed extents ---- */
+
+/* floor((step o + first) / by) for each place o, and what is left of it as a part of `by`, an f64. */
+struct places {
+    int floor, rest;
+};
+
+static int number(struct lower *lower, int64_t value) {
+    return emit_number(lower, RT_I64, value);
+}
+
+static struct places emit_floors(struct lower *lower, int64_t out, const struct line *line) {
+    int at = emit2(lower, OP_Mul, emit_places(lower, 0, out, 1, 0), number(lower, line->step));
+    at = emit2(lower, OP_Add, at, number(lower, line->first));
+    if (line->several) {
+        const int several = emit2(lower, OP_Greater, number(lower, out), number(lower, 1));
+        at = emit2(lower, OP_Mul, at, emit_cast(lower, several, RT_I64));
+    }
+    const int by = number(lower, line->by), left = emit2(lower, OP_Mod, at, by);
+    const int below = emit2(lower, OP_Sub, at, left);
+    return (struct places){emit2(lower, OP_Div, below, by),
+                           emit2(lower, OP_Div, emit_cast(lower, left, RT_F64), emit_cast(lower, by, RT_F64))};
+}
+
+/* Rounded: the floor of a line with other numbers, or for those that round up, its negative. */
+static int emit_rounded(struct lower *lower, const struct resize *resize, int64_t out, struct line line) {
+    struct open_sizes *open = lower_open(lower);
+    const bool halves = resize->round == prefer_floor || resize->round == prefer_ceil;
+    const bool negative = resize->round == prefer_floor || resize->round == ceil_of;
+    if (halves) line.step *= 2, line.first *= 2;
+    if (negative) line.step = -line.step, line.first = -line.first;
+    if (halves) line.first = open_sum(open, line.first, line.by), line.by *= 2;
+    const int floor = emit_floors(lower, out, &line).floor;
+    return negative ? emit1(lower, OP_Neg, floor) : floor;
+}
+
+/* As keys(), at distance t of the rest from tap `tap` of 4. */
+static int emit_keys(struct lower *lower, double a, int rest, int tap) {
+    const int t = emit1(lower, OP_Abs, emit_with(lower, OP_Sub, rest, tap - 1));
+    int near = emit_with(lower, OP_Sub, emit_with(lower, OP_Mul, t, a + 2), a + 3);
+    near = emit_with(lower, OP_Add, emit2(lower, OP_Mul, emit2(lower, OP_Mul, near, t), t), 1);
+    int far = emit_with(lower, OP_Add, emit2(lower, OP_Mul, emit_with(lower, OP_Sub, t, 5), t), 8);
+    far = emit_with(lower, OP_Mul, emit_with(lower, OP_Sub, emit2(lower, OP_Mul, far, t), 4), a);
+    return emit3(lower, OP_Where, emit_with(lower, OP_Less, t, 1), near, far);
+}
+
+/* The taps of every result: adjacent elements from `first` on, and their weights. */
+static int emit_taps(struct lower *lower, const struct resize *resize, int64_t out, const struct line *line, int *first,
+                     int *weights) {
+    if (resize->taps == nearest_taps) {
+        *first = emit_rounded(lower, resize, out, *line);
+        weights[0] = emit_expand(lower, build_scalar(&lower->builder, RT_F64, 1), 1, &out);
+        return 1;
+    }
+    const struct places places = emit_floors(lower, out, line);
+    *first = places.floor;
+    if (resize->taps == linear_taps) {
+        weights[0] = emit2(lower, OP_Sub, build_scalar(&lower->builder, RT_F64, 1), places.rest);
+        weights[1] = places.rest;
+        return 2;
+    }
+    *first = emit_with(lower, OP_Sub, places.floor, 1);
+    for (int t = 0; t < 4; t++) weights[t] = emit_keys(lower, resize->cubic, places.rest, t);
+    return 4;
+}
+
+/* As drop_outside(). */
+static void emit_dropped(struct lower *lower, int n, const int *index, const int *kept, int *weights) {
+    int sum = -1;
+    for (int t = 0; t < n; t++) {
+        const int inside = emit2(lower, OP_Equal, index[t], kept[t]);
+        weights[t] = emit3(lower, OP_Where, inside, weights[t], emit_like(lower, weights[t], 0));
+        sum = sum < 0 ? weights[t] : emit2(lower, OP_Add, sum, weights[t]);
+    }
+    const int none = emit_with(lower, OP_Equal, sum, 0);
+    sum = emit3(lower, OP_Where, none, emit_like(lower, sum, 1), sum);
+    for (int t = 0; t < n; t++) weights[t] = emit2(lower, OP_Div, weights[t], sum);
+}
+
+static line_fn *line_of(const struct resize *resize) {
+    for (size_t i = 0; i < sizeof coordinates / sizeof *coordinates; i++)
+        if (coordinates[i].at == resize->at) return coordinates[i].line;
+    return NULL;
+}
+
+static int resample_open(struct lower *lower, int x, int dim, const struct resize *resize, const struct axis *axis) {
+    struct open_sizes *open = lower_open(lower);
+    line_fn *const line_at = line_of(resize);
+    int index[MAX_TAPS], kept[MAX_TAPS], weights[MAX_TAPS], first, sum = -1;
+    if (!line_at) return lower_error(lower, 439, "tf_crop_and_resize of an open dimension");
+    if (axis->scale.num >> 46 || axis->scale.den >> 46) return lower_unsupported(lower, "so fine a scale");
+    if (lower_at_least(lower, axis->in, 1, "the input of a Resize", "1 or more") < 0) return -1;
+    const struct line line = line_at(open, axis, (int64_t)axis->scale.num, (int64_t)axis->scale.den);
+    const int n = emit_taps(lower, resize, axis->out, &line, &first, weights);
+    const int last = number(lower, open_sum(open, axis->in, -1)), zero = number(lower, 0);
+    for (int t = 0; t < n; t++) {
+        index[t] = t ? emit_with(lower, OP_Add, first, t) : first;
+        kept[t] = emit2(lower, OP_Min, emit2(lower, OP_Max, index[t], zero), last);
+    }
+    if (resize->exclude_outside) emit_dropped(lower, n, index, kept, weights);
+    const struct tensor tensor = lower_tensor(lower, x);
+    int64_t dims[RT_MAX_NDIM];
+    for (int d = dim; d < tensor.ndim; d++) dims[d - dim] = d == dim ? axis->out : 1;
+    for (int t = 0; t < n; t++) {
+        int picked = emit_gather(lower, x, kept[t], dim);
+        const int weight = emit_reshape(lower, emit_cast(lower, weights[t], tensor.dtype), tensor.ndim - dim, dims);
+        if (n > 1 || resize->exclude_outside) picked = emit2(lower, OP_Mul, picked, weight);
+        sum = sum < 0 ? picked : emit2(lower, OP_Add, sum, picked);
+        if (sum < 0) return -1;
+    }
+    return sum;
+}
+
+static bool is_open(const struct lower *lower, const struct axis *axis) {
+    return open_is(lower_open(lower), axis->in) || open_is(lower_open(lower), axis->out);
+}
+
 static int resample(struct lower *lower, int x, int dim, const struct resize *resize, const struct axis *axis) {
     if (x < 0) return -1;
     /* Left out in `axes`, or as large as before: unlike the others, tf_half_pixel_for_nn would move the elements. */
     if (resize->at != crop_and_resize && axis->scale.num == axis->scale.den && axis->out == axis->in) return x;
+    if (is_open(lower, axis)) {
+        const bool grows = open_least(lower_open(lower), axis->out) >= open_most(lower_open(lower), axis->in);
+        if (resize->antialias && resize->taps != nearest_taps && !grows && axis->scale.num != axis->scale.den)
+            return lower_error(lower, 439, "antialias of dimension %d, which is open", dim);
+        return resample_open(lower, x, dim, resize, axis);
+    }
     if (resize->antialias && shrinks(axis) && resize->taps != nearest_taps)
         return resample_wide(lower, x, dim, resize, axis);
     struct tensor tensor = lower_tensor(lower, x);
@@ -327,13 +485,18 @@ static int set_scales(struct lower *lower, const struct tensor *x, int n, const 
         struct axis *a = &axis[axes[i]];
         if (!(scales[i] > 0))
             return lower_error(lower, 384, "scale %g in dimension %d is not greater than 0", scales[i], axes[i]);
-        if ((double)a->in * scales[i] > RESULT_LIMIT || a->in >> EXTENT_BITS) return lower_too_large(lower);
-        if (!((double)a->in * scales[i] >= 1)) { /* no results, whose coordinates need no scale */
+        const int64_t most = open_most(lower_open(lower), a->in);
+        if ((double)most * scales[i] > RESULT_LIMIT || most >> EXTENT_BITS) return lower_too_large(lower);
+        if (!((double)most * scales[i] >= 1)) { /* no results, whose coordinates need no scale */
             a->out = 0;
             continue;
         }
         a->scale = fraction_of(scales[i]);
         a->out = floor_of((struct fraction){a->in * a->scale.num, a->scale.den});
+        if (open_is(lower_open(lower), a->in)) {
+            if (a->scale.num >> 40 || a->scale.den >> 40) return lower_unsupported(lower, "so fine a scale");
+            a->out = open_quotient(lower_open(lower), a->in * (int64_t)a->scale.num, (int64_t)a->scale.den);
+        }
     }
     return 0;
 }
@@ -343,9 +506,10 @@ static int set_sizes(struct lower *lower, const struct tensor *x, int n, const i
     if (read_axes(lower, x->ndim, n, axes) < 0) return -1;
     for (int i = 0; i < n; i++) {
         struct axis *a = &axis[axes[i]];
-        if (sizes[i] < 0)
+        if (open_least(lower_open(lower), sizes[i]) < 0)
             return lower_error(lower, 384, "size %lld in dimension %d is negative", (long long)sizes[i], axes[i]);
-        if (sizes[i] > RESULT_LIMIT || a->in >> EXTENT_BITS) return lower_too_large(lower);
+        if (open_most(lower_open(lower), sizes[i]) > RESULT_LIMIT || open_most(lower_open(lower), a->in) >> EXTENT_BITS)
+            return lower_too_large(lower);
         a->out = sizes[i];
         a->scale = (struct fraction){sizes[i], a->in};
     }
@@ -354,10 +518,11 @@ static int set_sizes(struct lower *lower, const struct tensor *x, int n, const i
 
 static int run(struct lower *lower, const struct resize *resize, const struct axis *axis) {
     struct tensor x = lower_input(lower, 0);
+    struct open_sizes *open = lower_open(lower);
     int64_t out[RT_MAX_NDIM], elements;
     int y = lower->inputs[0];
     for (int d = 0; d < x.ndim; d++) {
-        out[d] = axis[d].out;
+        out[d] = open_most(open, axis[d].out);
         if (x.dims[d] == 0 && axis[d].out) return lower_error(lower, 384, "dimension %d has no elements to pick", d);
     }
     if (!rt_product(out, x.ndim, &elements) || elements >> 43) return lower_too_large(lower);
@@ -367,7 +532,8 @@ static int run(struct lower *lower, const struct resize *resize, const struct ax
         for (int i = 0; i < x.ndim; i++) {
             /* Nearest gives the same in any order, and single elements are dearer to gather than rows. */
             const int d = grows && resize->taps == nearest_taps ? x.ndim - 1 - i : i;
-            if ((axis[d].out >= axis[d].in) == grows) y = resample(lower, y, d, resize, &axis[d]);
+            if ((open_typical(open, axis[d].out) >= open_typical(open, axis[d].in)) == grows)
+                y = resample(lower, y, d, resize, &axis[d]);
         }
     for (int d = 0; d < x.ndim; d++) y = mask_outside(lower, y, d, resize, &axis[d]);
     return lower_result(lower, y);
@@ -448,6 +614,8 @@ static int keep_ratio(struct lower *lower, const struct tensor *x, int n, struct
     if (strcmp(policy, "stretch") == 0) return 0;
     if (!smaller && strcmp(policy, "not_smaller") != 0) return lower_unknown(lower, "keep_aspect_ratio_policy", policy);
     if (read_axes(lower, x->ndim, n, axes) < 0) return -1;
+    for (int i = 0; i < n; i++)
+        if (is_open(lower, &axis[axes[i]])) return lower_error(lower, 439, "keep_aspect_ratio_policy of open extents");
     for (int i = 0; i < n; i++) {
         const struct fraction own = axis[axes[i]].in ? axis[axes[i]].scale : (struct fraction){0, 1};
         const __int128 larger = own.num * scale.den - scale.num * own.den;
