@@ -205,6 +205,11 @@ static void build_command(struct command *command, const char *program, int64_t 
     if (options->output_dir) add_option(command, arena, "output-dir", options->output_dir);
     if (options->given[OPT_RANDOM_INPUTS])
         add_option(command, arena, "random-inputs", arena_printf(arena, "%" PRId64, options->random_inputs));
+    if (is_directory(options->operand))
+        for (int i = 0; i < options->dims.all.n; i++)
+            add_option(command, arena, "dim",
+                       arena_printf(arena, "%s=%s", options->dims.all.at[i].name,
+                                    open_range_text(arena, &options->dims.all.at[i].range)));
     add_option(command, arena, "repeat", arena_printf(arena, "%" PRId64, options->repeat));
     add_option(command, arena, "warmup", arena_printf(arena, "%" PRId64, options->warmup));
 }

@@ -38,6 +38,7 @@ struct main_options {
         const char **at;
         int n;
     } inputs, data, eval_data; /* as given: NAME=FILE */
+    struct words dims;         /* NAME=SIZE */
     const char *output_dir, *comm, *kernels, *directory, *log, *checkpoint_dir, *resume, *rendezvous, *trace,
         *dump_tensors, *dump_dir,    /* NULL: none; NULL: "dump" */
         *profile;                    /* machine file or ""; NULL: no profile */
@@ -121,7 +122,7 @@ struct job {
     struct rt_tensor *inputs, *outputs;
     const void **input_data;
     int64_t sizes[RT_MAX_SIZES]; /* of the steps, from the shapes of the inputs */
-    double *step_ms, *losses; /* of nsteps timed steps, kept by rank 0 with record_step; losses: of training */
+    double *step_ms, *losses;    /* of nsteps timed steps, kept by rank 0 with record_step; losses: of training */
     int nsteps, steps_room;
     int64_t *peak_rss; /* of each rank in bytes, set by rank 0 */
     double load_ms;

@@ -215,7 +215,7 @@ static int take_sizes(const struct rt_program *program, const struct rt_port *po
                                rt_quote_text(name).text, size->name, (long long)here, range);
         if (sizes[s] != UNKNOWN && sizes[s] != here)
             return failure_set(failure, EXIT_MALFORMED, RT_CODE_INPUT,
-                               "dimension %d of input '%s', %s, is %lld, but another input has %lld", d,
+                               "dimension %d of input '%s', %s, is %lld, but another input or --dim has %lld", d,
                                rt_quote_text(name).text, size->name, (long long)here, (long long)sizes[s]);
         sizes[s] = here;
     }
@@ -322,12 +322,44 @@ static int complete(struct rt_tensor *inputs, const struct rt_program *program, 
     return EXIT_OK;
 }
 
+static int no_size(const struct rt_program *program, const char *argument, struct failure *failure) {
+    const char *names[RT_MAX_SIZES];
+    char word[128];
+    snprintf(word, sizeof word, "%.*s", (int)strcspn(argument, "="), argument);
+    for (int s = 0; s < program->nsizes; s++) names[s] = program->sizes[s].name;
+    failure_set(failure, EXIT_USAGE, RT_CODE_USAGE, "--dim: the program has no open size '%s'",
+                rt_quote_text(word).text);
+    const char *meant = rt_nearest(word, names, program->nsizes);
+    return meant ? failure_help(failure, "did you mean '%s'?", rt_quote_text(meant).text) : failure->exit;
+}
+
+/* Sets the sizes of --dim. */
+static int take_dims(const struct rt_program *program, const struct main_options *options, int64_t *sizes,
+                     struct failure *failure) {
+    const char *names[RT_MAX_SIZES];
+    for (int s = 0; s < program->nsizes; s++) names[s] = program->sizes[s].name;
+    for (int i = 0; i < options->dims.n; i++) {
+        const char *argument = options->dims.at[i];
+        const int s = find_port(argument, names, program->nsizes);
+        if (s < 0) return no_size(program, argument, failure);
+        const char *text = argument + strlen(names[s]) + 1;
+        char *end, range[80];
+        sizes[s] = strtoll(text, &end, 10);
+        rt_size_range(&program->sizes[s], range, sizeof range);
+        if (end == text || *end || !rt_size_fits(&program->sizes[s], sizes[s]))
+            return failure_set(failure, EXIT_USAGE, RT_CODE_USAGE, "--dim: %s is %s, not '%s'", names[s], range,
+                               rt_quote_text(text).text);
+    }
+    return EXIT_OK;
+}
+
 int inputs_read(struct rt_tensor *inputs, const struct rt_program *program, const struct manifest *manifest,
                 const struct main_options *options, int64_t *sizes, struct failure *failure) {
     const char **files = calloc((size_t)program->ninputs + 1, sizeof *files);
     int64_t *extents = calloc((size_t)program->nextents + 1, sizeof *extents);
     int exit = files && extents ? EXIT_OK : failure_set(failure, EXIT_LIMIT, RT_CODE_MEMORY, "out of memory");
     for (int s = 0; s < program->nsizes; s++) sizes[s] = UNKNOWN;
+    if (!exit) exit = take_dims(program, options, sizes, failure);
     if (!exit) exit = read_given(inputs, program, manifest->inputs, options, files, sizes, failure);
     if (!exit) exit = complete(inputs, program, manifest, options, files, sizes, extents, failure);
     free(files);

@@ -101,6 +101,8 @@ struct option_row {
 static const struct option_row rows[] = {
     {"--input", "NAME=FILE", OPTION_WORDS, FIELD(inputs), 0, CONTENT,
      "tensor for an input: .npy, or .pb (ONNX TensorProto); repeatable"},
+    {"--dim", "NAME=SIZE", OPTION_WORDS, FIELD(dims), 0, OWN,
+     "a size of the inputs that --random-inputs makes; default: the largest, or that of the inputs given; repeatable"},
     {"--data", "NAME=FILE", OPTION_WORDS, FIELD(data), 0, CONTENT,
      "train: samples of an input, X.npy (axis 0 is the sample) or X.bin:u16[:shift=1]; repeatable"},
     {"--steps", "S", OPTION_COUNT, FIELD(steps), 1, SAME, "train: number of the last step"},
@@ -272,6 +274,7 @@ void options_free(struct main_options *options) {
     free(options->inputs.at);
     free(options->data.at);
     free(options->eval_data.at);
+    free(options->dims.at);
 }
 
 static bool allocate_words(struct words *words, int argc) {
@@ -291,7 +294,7 @@ int options_parse(struct main_options *options, int argc, char **argv, struct fa
                                      .shuffle = -1,
                                      .lr = -1};
     if (!allocate_words(&options->inputs, argc) || !allocate_words(&options->data, argc) ||
-        !allocate_words(&options->eval_data, argc))
+        !allocate_words(&options->eval_data, argc) || !allocate_words(&options->dims, argc))
         return failure_set(failure, EXIT_LIMIT, RT_CODE_MEMORY, "out of memory");
     for (int i = 1; i < argc; i++) {
         int exit = parse_option(options, argc, argv, &i, failure);

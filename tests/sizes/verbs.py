@@ -62,13 +62,19 @@ def check_by_name(rankc, work):
 
 
 def check_dumps(rankc, work):
-    """Values of one rank and of two are compared at the sizes of a run, which are not those of the bound."""
+    """Values of one rank and of two are compared at the sizes of a run, which are not those of the bound. Inputs are made of
+    the sizes of --dim."""
     dumps = []
     for name, pas in (("one", []), ("two", ["--pas", "tp", "--plan-ngpus", "2"])):
         out = compiled(rankc, os.path.join(work, f"dump-{name}"), pas, "batch=1..4", "seq=1..64")
         dumps.append(os.path.join(work, f"values-{name}"))
         call(rankc, "run", out, "--input", f"input_ids={saved(work, 3, 5)}", "--dump-tensors=*", "--dump-dir", dumps[-1],
              "--output-dir", os.path.join(work, "out"))
+    made = os.path.join(work, "made")
+    call(rankc, "run", os.path.join(work, "dump-two"), "--random-inputs=1", "--dim", "seq=7", "--output-dir", made)
+    expect(outputs_of(made)["logits"].shape == (4, 7, VOCABULARY), "inputs are made of other sizes than --dim says")
+    said = call(rankc, "run", os.path.join(work, "dump-two"), "--random-inputs=1", "--dim", "seq=65", status=2).stderr
+    expect("seq is 1 to 64, not '65'" in said, said)
     said = call(rankc, "compare", *dumps).stdout
     expect("0 of " in said and "tensors differ" in said, said)
     return said.strip().split("\n")[-1]
