@@ -405,12 +405,20 @@ int cli_train(struct cli *cli) {
     return status;
 }
 
+/* --dim of a program whose sizes are fixed. */
+static int refuse_dims(struct cli *cli) {
+    return diag_error(cli->diags, 200, EXIT_USAGE, NULL,
+                      "--dim is a compile option where no size is open, but %s is already compiled",
+                      diag_quote(cli->diags, cli->options->operand));
+}
+
 int cli_run(struct cli *cli) {
     struct compiled_model compiled;
     bool is_compiled = is_directory(cli->options->operand);
     if (is_compiled && compiled_refuses_options(cli)) return -1;
     if (is_compiled ? compiled_open(&compiled, cli->options->operand, cli) : open_cached(&compiled, cli)) return -1;
-    int status = run_compiled(&compiled, cli);
+    const bool fixed = is_compiled && cli->options->dims.all.n && !rt_json_member(compiled.root, "sizes");
+    int status = fixed ? refuse_dims(cli) : run_compiled(&compiled, cli);
     compiled_close(&compiled);
     return status;
 }
