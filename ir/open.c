@@ -557,7 +557,7 @@ static int size_term(const struct open_sizes *open, int size) {
 static const char *print_product(const struct printer *printer, int term, bool loose) {
     const struct open_sizes *open = printer->open;
     const char *letters = "";
-    int factors[DEPTH + 1], n = 0;
+    int factors[DEPTH + 1], n = 0, sizes = 0;
     int64_t number = 1;
     for (; open->terms.at[term].kind == OPEN_PRODUCT; term = open->terms.at[term].a)
         factors[n++] = open->terms.at[term].b;
@@ -569,10 +569,11 @@ static const char *print_product(const struct printer *printer, int term, bool l
         const int64_t unit = factor->kind == OPEN_UNIT ? unit_of(&open->all.at[factor->a].range) : 0;
         if (factor->kind == OPEN_NUMBER) continue;
         if (unit && number % unit == 0) number /= unit, factors[i] = size_term(open, factor->a);
+        sizes++;
         letters =
             arena_printf(printer->arena, "%s%s%s", print(printer, factors[i], true), *letters ? " * " : "", letters);
     }
-    if (number == 1) return loose && n > 2 ? arena_printf(printer->arena, "(%s)", letters) : letters;
+    if (number == 1) return loose && sizes > 1 ? arena_printf(printer->arena, "(%s)", letters) : letters;
     return arena_printf(printer->arena, loose ? "(%lld * %s)" : "%lld * %s", (long long)number, letters);
 }
 

@@ -72,18 +72,21 @@ static const char *name_for(struct extents *extents, int64_t value) {
     return take(extents, words);
 }
 
-static const char *name_of_term(const void *context, int term);
 static const char *member_of_term(const void *context, int term);
 
 /* The entry of the value, which is added if it is new, behind those that its expression reads. */
-static int use(struct extents *extents, int64_t value) {
+static int entry_of(struct extents *extents, int64_t value) {
     const struct open_names names = {member_of_term, extents};
-    int at = find(extents, value);
-    if (at < 0) {
-        const char *is = open_meaning(extents->open, extents->arena, value, &names);
-        VEC_PUSH(extents->arena, &extents->all, ((struct extent){value, name_for(extents, value), is, false}));
-        at = extents->all.n - 1;
-    }
+    const int at = find(extents, value);
+    if (at >= 0) return at;
+    const char *is = open_meaning(extents->open, extents->arena, value, &names);
+    VEC_PUSH(extents->arena, &extents->all, ((struct extent){value, name_for(extents, value), is, false}));
+    return extents->all.n - 1;
+}
+
+/* The same for the function that is being spelled. */
+static int use(struct extents *extents, int64_t value) {
+    const int at = entry_of(extents, value);
     extents->all.at[at].used = true;
     return at;
 }
@@ -91,14 +94,16 @@ static int use(struct extents *extents, int64_t value) {
 static const char *name_of_term(const void *context, int term) {
     struct extents *extents = (struct extents *)context;
     if (!open_is_atom(extents->open, term)) return NULL;
-    return extents->all.at[use(extents, extents->open->terms.at[term].value)].name;
+    const int at = use(extents, extents->open->terms.at[term].value); /* may move all.at */
+    return extents->all.at[at].name;
 }
 
-/* The same where the struct is filled. */
+/* Where the struct is filled. */
 static const char *member_of_term(const void *context, int term) {
-    const struct extents *extents = context;
-    const char *name = name_of_term(context, term);
-    return name ? arena_printf(extents->arena, "size->%s", name) : NULL;
+    struct extents *extents = (struct extents *)context;
+    if (!open_is_atom(extents->open, term)) return NULL;
+    const int at = entry_of(extents, extents->open->terms.at[term].value);
+    return arena_printf(extents->arena, "size->%s", extents->all.at[at].name);
 }
 
 struct extents *extents_new(const struct graph *graph, const struct sizes *sizes, const char *prefix) {
@@ -179,8 +184,8 @@ static void find_aliases(struct speller *speller, const struct size_names *names
         struct alias alias = {.name = size->name, .kind = ALIAS_FIXED};
         if (open_is(extents->open, size->value))
             alias.kind = open_names_alone(extents->open, size->value) ? ALIAS_EXTENT : ALIAS_MADE;
-        alias.is = alias.kind == ALIAS_EXTENT ? extents->all.at[use(extents, size->value)].name
-                                              : other_name(extents, size->name);
+        const int at = alias.kind == ALIAS_EXTENT ? use(extents, size->value) : -1;
+        alias.is = at < 0 ? other_name(extents, size->name) : extents->all.at[at].name;
         VEC_PUSH(extents->arena, &speller->aliases, alias);
     }
 }

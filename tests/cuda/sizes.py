@@ -17,8 +17,8 @@ with needed():
 
 TURNS = 3  # of each size, one after the other
 
-# Vectors of a fixed dimension, of a step, of neither, and of a sum of sizes whose specimen can be divided by 2; rows that a warp holds and
-# rows that are read again; sums of columns in chunks; numbers that are read at run time.
+# Vectors of a fixed dimension, of a step, of neither, and of a sum of sizes whose specimen can be divided by 2; an index that is divided
+# by a product of sizes; rows that a warp holds and rows that are read again; sums of columns in chunks; numbers that are read at run time.
 KERNELS = """rankc-ir 1
 graph "kernels" level=TYPED
 size "b" 0..4
@@ -31,27 +31,31 @@ input %2 "v" f32["w"]
 input %3 "u" f32["t","w"]
 input %4 "one" f32["b",1,24]
 input %5 "g" f32[24]
-%6 "a" = Mul(%0, %5)
-%7 "n" = LayerNorm(%6, %5, %5) epsilon=1e-5
-%8 "s" = Transpose(%7) perm=[0, 2, 1]
-%9 "masked" = Add(%8, %1)
-%10 "softmax" = Softmax(%9) axis=2
-%11 "shifted" = Add(%3, %2)
-%12 "cat" = Concat(%0, %4) axis=1
-%13 "turned" = Transpose(%12) perm=[0, 2, 1]
-%14 "tanh" = Tanh(%13)
-%15 "columns" = ReduceSum(%11) axes=[0] keepdims=0
-%16 "product" = Mul(%0, %7)
-%17 "sums" = ReduceSum(%16) axes=[0, 1] keepdims=0
-%18 "along" = Softmax(%11) axis=1
-%19 "numbers" = Sizes() values=["b", "t" + 1, 3 * "w"]
-output %10 "y0"
-output %11 "y1"
-output %14 "y2"
-output %15 "y3"
-output %17 "y4"
-output %18 "y5"
-output %19 "y6"
+input %6 "image" f32["b",2,"t","w"]
+input %7 "channel" f32[2,1,1]
+%8 "a" = Mul(%0, %5)
+%9 "n" = LayerNorm(%8, %5, %5) epsilon=1e-5
+%10 "s" = Transpose(%9) perm=[0, 2, 1]
+%11 "masked" = Add(%10, %1)
+%12 "softmax" = Softmax(%11) axis=2
+%13 "shifted" = Add(%3, %2)
+%14 "cat" = Concat(%0, %4) axis=1
+%15 "turned" = Transpose(%14) perm=[0, 2, 1]
+%16 "tanh" = Tanh(%15)
+%17 "columns" = ReduceSum(%13) axes=[0] keepdims=0
+%18 "product" = Mul(%0, %9)
+%19 "sums" = ReduceSum(%18) axes=[0, 1] keepdims=0
+%20 "along" = Softmax(%13) axis=1
+%21 "scaled" = Mul(%6, %7)
+%22 "numbers" = Sizes() values=["b", "t" + 1, 3 * "w"]
+output %12 "y0"
+output %13 "y1"
+output %16 "y2"
+output %17 "y3"
+output %19 "y4"
+output %20 "y5"
+output %21 "y6"
+output %22 "y7"
 """
 KERNEL_SIZES = [{"b": 2, "t": 7, "w": 16}, {"b": 1, "t": 1, "w": 8}, {"b": 3, "t": 299, "w": 64}, {"b": 0, "t": 3, "w": 8}, {"b": 1, "t": 700, "w": 24}]
 GPT2_SIZES = [{"batch": 2, "seq": 11}, {"batch": 1, "seq": 1}, {"batch": 2, "seq": 4}, {"batch": 1, "seq": 11}, {"batch": 2, "seq": 9},
