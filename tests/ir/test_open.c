@@ -72,13 +72,19 @@ static bool size_of_name(void *context, const char *name, size_t length, int64_t
     return false;
 }
 
-/* The text of a number, read by the runtime's reader, has the value for the sizes. */
-static void assert_text(struct open_sizes *open, struct arena *arena, int64_t number, int64_t *sizes) {
-    const char *text = open_text(open, arena, number, NULL, false);
+static int64_t value_of(const char *text, int64_t *sizes) {
     const struct rt_formula formula = {size_of_name, NULL, sizes};
     int64_t value = -1;
     assert_int_equal(rt_formula_read(&formula, text, &value, NULL, NULL), RT_FORMULA_OK);
-    assert_int_equal(value, open_at(open, number, sizes));
+    return value;
+}
+
+/* The text of a number, read by the runtime's reader, has the value for the sizes, also where it divides. */
+static void assert_text(struct open_sizes *open, struct arena *arena, int64_t number, int64_t *sizes) {
+    const int64_t value = open_at(open, number, sizes), dividend = 1000000007;
+    const char *loose = open_text(open, arena, number, NULL, true);
+    assert_int_equal(value_of(open_text(open, arena, number, NULL, false), sizes), value);
+    if (value > 0) assert_int_equal(value_of(arena_printf(arena, "1000000007 / %s", loose), sizes), dividend / value);
 }
 
 static void numbers_are_expressions(void **state) {
@@ -99,6 +105,8 @@ static void numbers_are_expressions(void **state) {
             const int64_t value = open_at(open, both.number, others);
             assert_true(value >= open_least(open, both.number) && value <= open_most(open, both.number));
             assert_text(open, &arena, both.number, others);
+            const int64_t divisor = open_divisor(open, both.number);
+            assert_true(divisor ? value % divisor == 0 : value == 0);
         }
         arena_free(&arena);
     }
@@ -152,6 +160,23 @@ static void orders_hold_for_all_sizes(void **state) {
     assert_false(open_is(open, 4096));
     assert_false(open_is(NULL, seq));
     assert_int_equal(open_most(NULL, 7), 7);
+    arena_free(&arena);
+}
+
+/* A number is a multiple of what it is at all sizes, whatever its value in the specimen. */
+static void divisors_hold_for_all_sizes(void **state) {
+    struct arena arena;
+    (void)state;
+    arena_init(&arena, 0, NULL);
+    struct open_sizes *open = make(&arena, 0);
+    const int64_t batch = open->all.at[0].value, seq = open->all.at[1].value, width = open->all.at[2].value;
+    assert_int_equal(open_sum(open, seq, 1) % 2, 0);
+    assert_int_equal(open_divisor(open, open_sum(open, seq, 1)), 1);
+    assert_int_equal(open_divisor(open, 12 * batch * seq), 12);
+    assert_int_equal(open_divisor(open, 3 * batch * width), 96);
+    assert_int_equal(open_divisor(open, 48), 48);
+    assert_int_equal(open_divisor(NULL, 48), 48);
+    assert_true(open_is(open, 3 * batch * width / 96));
     arena_free(&arena);
 }
 
@@ -224,8 +249,8 @@ static void extents_of_windows_are_one_number(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(numbers_are_expressions), cmocka_unit_test(specimens_agree_on_texts),
-        cmocka_unit_test(orders_hold_for_all_sizes), cmocka_unit_test(formulas_of_exporters),
-        cmocka_unit_test(extents_of_windows_are_one_number)};
+        cmocka_unit_test(numbers_are_expressions),   cmocka_unit_test(specimens_agree_on_texts),
+        cmocka_unit_test(orders_hold_for_all_sizes), cmocka_unit_test(divisors_hold_for_all_sizes),
+        cmocka_unit_test(formulas_of_exporters),     cmocka_unit_test(extents_of_windows_are_one_number)};
     return cmocka_run_group_tests_name("open", tests, NULL, NULL);
 }
