@@ -2,6 +2,7 @@
 
 #include <string.h>
 
+#include "ir/base/diag.h"
 #include "ir/base/str.h"
 #include "runtime/base/number/checked.h"
 
@@ -660,4 +661,14 @@ bool open_is_atom(const struct open_sizes *open, int term) {
 bool open_names_alone(struct open_sizes *open, int64_t value) {
     const int term = term_of(open, value);
     return term >= 0 && open_is_atom(open, term);
+}
+
+int open_first_size(struct open_sizes *open, int64_t value) {
+    int term = term_of(open, value);
+    while (term >= 0 && open->terms.at[term].kind != OPEN_SIZE && open->terms.at[term].kind != OPEN_UNIT) {
+        const struct open_term *t = &open->terms.at[term];
+        term = open_is(open, open->terms.at[t->a].value) && open->terms.at[t->a].kind != OPEN_NUMBER ? t->a : t->b;
+    }
+    if (term < 0) BUG("%lld is made of no open size", (long long)value);
+    return open->terms.at[term].a;
 }

@@ -149,6 +149,9 @@ bool open_names_alone(struct open_sizes *open, int64_t value);
  * Not the value's own divisors: that of a prime and 1 can be divided by 2. */
 int64_t open_divisor(struct open_sizes *open, int64_t value);
 
+/* The first size that an open number is made of: its index. */
+int open_first_size(struct open_sizes *open, int64_t value);
+
 /* The number as an expression in C: digits where it is fixed. name(context, atom) spells an atom; NULL: as it is
  * written in text IR, with the names of sizes quoted. `loose`: in parentheses unless it is a number or a name. */
 struct open_names {

@@ -63,13 +63,14 @@ static const char *other_name(struct extents *extents, const char *name) {
     return extents->others.at[extents->others.n - 1].is;
 }
 
-/* The name of the entry: a letter where the size has one in the model, else the dimension's own name. */
+/* The name of the entry: a letter where the size has one in the model, else the dimension's own name; of what is made of
+ * sizes that of the first of them, and a number. */
 static const char *name_for(struct extents *extents, int64_t value) {
+    const int size = open_first_size(extents->open, value);
     const char *name = sizes_letter(extents->sizes, value);
-    for (int i = 0; !name && i < extents->open->all.n; i++)
-        if (extents->open->all.at[i].value == value) name = extents->open->all.at[i].name;
-    const char *words = name ? names_words(extents->arena, name, name) : "";
-    return take(extents, words);
+    if (!name) name = sizes_letter(extents->sizes, extents->open->all.at[size].value);
+    if (!name) name = extents->open->all.at[size].name;
+    return take(extents, names_words(extents->arena, name, name));
 }
 
 static const char *member_of_term(const void *context, int term);
@@ -394,7 +395,7 @@ void extents_bind(struct extents *extents, struct tmpl_env *env) {
         struct tmpl_env *entry = tmpl_entry(env, "extents");
         tmpl_set(entry, "extent", extent->name);
         tmpl_set(entry, "meaning",
-                 i < extents->open->all.n ? arena_printf(extents->arena, "  // %s", extents->words.at[i]) : "");
+                 arena_printf(extents->arena, "  // %s", extents_said(extents, extents->arena, extent->value)));
         tmpl_set(entry, "is", i < extents->open->all.n ? arena_printf(extents->arena, "sizes[%d]", i) : extent->is);
     }
 }
