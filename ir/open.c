@@ -1,5 +1,6 @@
 #include "ir/open.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #include "ir/base/diag.h"
@@ -578,13 +579,23 @@ static const char *print_product(const struct printer *printer, int term, bool l
     return arena_printf(printer->arena, loose ? "(%lld * %s)" : "%lld * %s", (long long)number, letters);
 }
 
-static const char *print_sum(const struct printer *printer, const struct open_term *t, bool loose) {
-    const struct open_term *b = &printer->open->terms.at[t->b];
-    const bool less = b->kind == OPEN_NUMBER && b->number < 0;
-    const char *right =
-        less ? arena_printf(printer->arena, "%lld", -(long long)b->number) : print(printer, t->b, b->kind == OPEN_SUM);
-    return arena_printf(printer->arena, loose ? "(%s %s %s)" : "%s %s %s", print(printer, t->a, false),
-                        less ? "-" : "+", right);
+/* Terms in order, then the number that is left of those in it. */
+static const char *print_sum(const struct printer *printer, int term, bool loose) {
+    const struct open_term *all = printer->open->terms.at;
+    const char *text = "";
+    int64_t number = 0;
+    for (bool more = true; more;) {
+        more = all[term].kind == OPEN_SUM;
+        const int part = more ? all[term].b : term;
+        if (all[part].kind == OPEN_NUMBER)
+            number += all[part].number;
+        else
+            text = arena_printf(printer->arena, "%s%s%s", print(printer, part, all[part].kind == OPEN_SUM),
+                                *text ? " + " : "", text);
+        if (more) term = all[term].a;
+    }
+    if (number) text = arena_printf(printer->arena, "%s %c %lld", text, number < 0 ? '-' : '+', llabs(number));
+    return loose ? arena_printf(printer->arena, "(%s)", text) : text;
 }
 
 /* Atoms have names in generated code; an expression is what a name stands for. */
@@ -634,7 +645,7 @@ static const char *print_meaning(const struct printer *printer, int term, bool l
     case OPEN_UNIT:
         return arena_printf(printer->arena, loose ? "(%s / %lld)" : "%s / %lld",
                             print(printer, size_term(open, t->a), true), (long long)unit_of(&open->all.at[t->a].range));
-    case OPEN_SUM: return print_sum(printer, t, loose);
+    case OPEN_SUM: return print_sum(printer, term, loose);
     case OPEN_PRODUCT: return print_product(printer, term, loose);
     default: return print_atom(printer, t, loose);
     }
@@ -655,7 +666,7 @@ const char *open_meaning(struct open_sizes *open, struct arena *arena, int64_t v
 
 bool open_is_atom(const struct open_sizes *open, int term) {
     const enum open_kind kind = open->terms.at[term].kind;
-    return kind != OPEN_NUMBER && kind != OPEN_UNIT && kind != OPEN_PRODUCT;
+    return kind != OPEN_NUMBER && kind != OPEN_UNIT && kind != OPEN_PRODUCT && kind != OPEN_SUM;
 }
 
 bool open_names_alone(struct open_sizes *open, int64_t value) {
