@@ -284,7 +284,8 @@ static int all_states(struct lower *lower, const struct layer *l, int states, in
 static int last_state(struct lower *lower, const struct layer *l, int d, int states, int64_t state) {
     const bool reverse = l->reverse || d;
     const int all = emit_piece(lower, states, 0, state, 1, 1);
-    const int last = emit_squeeze(lower, emit_piece(lower, all, 1, reverse || !l->t ? 0 : l->t - 1, 1, 1), 1);
+    const int64_t at = reverse || !l->t ? 0 : open_sum(lower->builder.graph->open, l->t, -1);
+    const int last = emit_squeeze(lower, emit_piece(lower, all, 1, at, 1, 1), 1);
     return l->batch_first ? emit_unsqueeze(lower, emit_squeeze(lower, last, 0), 1) : last;
 }
 
