@@ -304,6 +304,71 @@ static int read_given(struct rt_tensor *inputs, const struct rt_program *program
     return EXIT_OK;
 }
 
+/* The extent with size s as given; other unknown sizes are their least. `extents` has room for all. */
+static int64_t extent_with(const struct rt_program *program, int extent, const int64_t *sizes, int s, int64_t value,
+                           int64_t *extents) {
+    int64_t trial[RT_MAX_SIZES];
+    for (int i = 0; i < program->nsizes; i++) trial[i] = sizes[i] == UNKNOWN ? program->sizes[i].least : sizes[i];
+    trial[s] = value;
+    program->find_extents(trial, extents);
+    return extents[extent];
+}
+
+/* The only unknown size that the extent depends on; -1: there is none, or several. */
+static int only_unknown(const struct rt_program *program, int extent, const int64_t *sizes, int64_t *extents) {
+    int only = -1;
+    for (int s = 0; s < program->nsizes; s++) {
+        const struct rt_size *size = &program->sizes[s];
+        if (sizes[s] != UNKNOWN || extent_with(program, extent, sizes, s, size->least, extents) ==
+                                       extent_with(program, extent, sizes, s, size->most, extents))
+            continue;
+        if (only >= 0) return -1;
+        only = s;
+    }
+    return only;
+}
+
+/* Takes the size that dimension d of an input is linear in, as of "past + seq" where seq is known. *found: it was. */
+static int solve_size(const struct rt_program *program, const struct rt_port *port, const struct rt_tensor *tensor,
+                      int d, const char *name, int64_t *sizes, int64_t *extents, bool *found, struct failure *failure) {
+    const int extent = rt_open_extent(port->dims[d]), s = only_unknown(program, extent, sizes, extents);
+    if (s < 0) return EXIT_OK;
+    const struct rt_size *size = &program->sizes[s];
+    const int64_t here = d || port->shared ? tensor->dims[d] : tensor->dims[d] / rt_inferred_micro_batches(program);
+    const int64_t first = extent_with(program, extent, sizes, s, size->least, extents);
+    const int64_t slope = extent_with(program, extent, sizes, s, size->least + size->step, extents) - first;
+    if (!slope) return EXIT_OK;
+    const int64_t value = size->least + (here - first) / slope * size->step;
+    char range[80];
+    rt_size_range(size, range, sizeof range);
+    if ((here - first) % slope || !rt_size_fits(size, value))
+        return failure_set(failure, EXIT_MALFORMED, RT_CODE_INPUT,
+                           "dimension %d of input '%s' is %lld, which would make %s %lld, but the program was compiled "
+                           "for %s",
+                           d, rt_quote_text(name).text, (long long)here, size->name, (long long)value, range);
+    if (extent_with(program, extent, sizes, s, value, extents) != here) return EXIT_OK;
+    sizes[s] = value;
+    *found = true;
+    return EXIT_OK;
+}
+
+/* Finds sizes that no dimension of an input is, but that one depends on. */
+static int solve_sizes(const struct rt_tensor *inputs, const struct rt_program *program,
+                       const struct manifest *manifest, int64_t *sizes, int64_t *extents, struct failure *failure) {
+    bool found = program->nsizes > 0;
+    while (found) {
+        found = false;
+        for (int i = 0; i < program->ninputs; i++)
+            for (int d = 0; inputs[i].data && inputs[i].ndim == program->inputs[i].ndim && d < inputs[i].ndim; d++) {
+                if (rt_open_extent(program->inputs[i].dims[d]) < program->nsizes) continue;
+                const int exit = solve_size(program, &program->inputs[i], &inputs[i], d, manifest->inputs[i], sizes,
+                                            extents, &found, failure);
+                if (exit) return exit;
+            }
+    }
+    return EXIT_OK;
+}
+
 /* Checks what was read for its shape, and makes the others, with the largest sizes where no input says another. */
 static int complete(struct rt_tensor *inputs, const struct rt_program *program, const struct manifest *manifest,
                     const struct main_options *options, const char *const *files, int64_t *sizes, int64_t *extents,
@@ -361,6 +426,7 @@ int inputs_read(struct rt_tensor *inputs, const struct rt_program *program, cons
     for (int s = 0; s < program->nsizes; s++) sizes[s] = UNKNOWN;
     if (!exit) exit = take_dims(program, options, sizes, failure);
     if (!exit) exit = read_given(inputs, program, manifest->inputs, options, files, sizes, failure);
+    if (!exit) exit = solve_sizes(inputs, program, manifest, sizes, extents, failure);
     if (!exit) exit = complete(inputs, program, manifest, options, files, sizes, extents, failure);
     free(files);
     free(extents);
