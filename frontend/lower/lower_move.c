@@ -548,13 +548,31 @@ static int64_t pad_source(char mode, int64_t i, int64_t extent) {
     return mode == 'r' && i >= extent ? period - i : i;
 }
 
+/* The same at run time for `n` elements from -begin on, of which some depend on open sizes. */
+static int emit_pad_sources(struct lower *lower, char mode, int64_t begin, int64_t n, int64_t extent) {
+    struct open_sizes *open = lower_open(lower);
+    const int64_t last = open_sum(open, extent, -1), period = mode == 'r' ? open_greater(open, 2 * last, 1) : extent;
+    const int at = emit2(lower, OP_Sub, emit_places(lower, 0, n, 1, 0), emit_number(lower, RT_I64, begin));
+    if (mode == 'e') return emit2(lower, OP_Min, emit_with(lower, OP_Max, at, 0), emit_number(lower, RT_I64, last));
+    const int around = emit_number(lower, RT_I64, period), place = emit2(lower, OP_Mod, at, around);
+    return mode == 'r' ? emit2(lower, OP_Min, place, emit2(lower, OP_Sub, around, place)) : place;
+}
+
 /* Padding modes that repeat elements of the tensor: a Gather along each padded dimension. */
 static int pad_by_picks(struct lower *lower, char mode, const int64_t *begin, const int64_t *end) {
     struct tensor x = lower_input(lower, 0);
     int y = lower->inputs[0];
     for (int d = 0; d < x.ndim; d++) {
-        int64_t n = x.dims[d] + begin[d] + end[d];
+        struct open_sizes *open = lower_open(lower);
+        int64_t n = open_sum(open, x.dims[d], open_sum(open, begin[d], end[d]));
         if (!begin[d] && !end[d]) continue;
+        if (open_is(open, n) || open_is(open, x.dims[d]) || open_is(open, begin[d])) {
+            if (lower_at_least(lower, x.dims[d], 1, "the padded input", "1 or more") < 0 ||
+                lower_at_least(lower, n, 0, "the result", "0 or more") < 0)
+                return -1;
+            y = emit_gather(lower, y, emit_pad_sources(lower, mode, begin[d], n, x.dims[d]), d);
+            continue;
+        }
         if (n < 0 || n > 1 << 28 || !x.dims[d]) return lower_error(lower, 378, "cannot pad dimension %d", d);
         int64_t *places = ARENA_ARRAY(lower->arena, int64_t, n + 1);
         for (int64_t i = 0; i < n; i++) places[i] = pad_source(mode, i - begin[d], x.dims[d]);
@@ -619,13 +637,15 @@ int lower_center_crop_pad(struct lower *lower) {
     for (int i = 0; i < n; i++) {
         int axis = i;
         if (axes && lower_axis(lower, axes[i], x.ndim, &axis) < 0) return -1;
-        if (shape[i] < 0) return lower_error(lower, 377, "negative extent %lld", (long long)shape[i]);
+        struct open_sizes *open = lower_open(lower);
+        if (open_least(open, shape[i]) < 0) return lower_error(lower, 377, "negative extent %lld", (long long)shape[i]);
         if (shape[i] >> 46) return lower_too_large(lower);
-        const int64_t more = shape[i] - x.dims[axis];
-        start[axis] = more < 0 && shape[i] ? -more / 2 : 0;
-        begin[axis] = more > 0 ? more / 2 : 0;
-        end[axis] = more > 0 ? more - more / 2 : 0;
-        if (more < 0) x.dims[axis] = shape[i];
+        const int64_t difference = open_sum(open, shape[i], -x.dims[axis]);
+        const int64_t more = open_greater(open, difference, 0), less = open_greater(open, -difference, 0);
+        start[axis] = shape[i] ? open_quotient(open, less, 2) : 0;
+        begin[axis] = open_quotient(open, more, 2);
+        end[axis] = open_sum(open, more, -begin[axis]);
+        x.dims[axis] = open_lesser(open, shape[i], x.dims[axis]);
     }
     int y = build_slice(&lower->builder, lower->inputs[0], start, NULL, x.dims), zero = emit_like(lower, y, 0);
     struct attr attrs[] = {attr_of_ints("begin", x.ndim, begin), attr_of_ints("end", x.ndim, end)};
