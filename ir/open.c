@@ -347,35 +347,44 @@ static int64_t take_multiples(struct open_sizes *open, struct linear *linear, in
     return whole;
 }
 
+static int64_t sum_of(struct open_sizes *open, const struct linear *linear, int64_t divisor) {
+    int64_t sum = 0;
+    for (int i = 0; i < linear->n; i++)
+        sum = open_sum(open, sum, linear->part[i].factor / divisor * linear->part[i].value);
+    return sum;
+}
+
+/* A quotient as an atom, and what it leaves. Generated code rounds towards zero: a must not be negative. */
+static int64_t note_quotient(struct open_sizes *open, int64_t a, int64_t b) {
+    if (open_least(open, a) < 0) open->spoiled = true;
+    const int64_t part = note(open, OPEN_QUOTIENT, a, b, apart(open, a / b));
+    note(open, OPEN_REST, a, b, a - b * part);
+    return part;
+}
+
 /* a / b is whole + (rest of a) / b, of which common divisors are removed, and of quotients of quotients one is left: so
  * a quotient that is computed in several ways is one number. */
 static int64_t quotient(struct open_sizes *open, int64_t a, int64_t b) {
     struct linear linear = linear_of(open, a);
-    if (linear.n == LINEAR_PARTS) return note(open, OPEN_QUOTIENT, a, b, apart(open, a / b));
-    int64_t whole = open_sum(open, take_multiples(open, &linear, b), floor_of(linear.number, b)), divisor = b, top = 0;
-    int64_t number = linear.number - floor_of(linear.number, b) * b;
+    if (linear.n == LINEAR_PARTS) return note_quotient(open, a, b);
+    int64_t divisor = b, number = linear.number - floor_of(linear.number, b) * b;
+    const int64_t whole = open_sum(open, take_multiples(open, &linear, b), floor_of(linear.number, b));
     if (!linear.n) return whole;
     for (int i = 0; i < linear.n; i++) divisor = common_divisor(divisor, linear.part[i].factor);
-    number /= divisor, b /= divisor;
-    if (linear.part[0].factor < 0) { /* -(-top / b), rounded up */
-        for (int i = 0; i < linear.n; i++)
-            top = open_sum(open, top, -linear.part[i].factor / divisor * linear.part[i].value);
-        return open_sum(open, whole, -open_quotient(open, open_sum(open, top, b - 1 - number), b));
-    }
+    number /= divisor;
+    const int64_t by = b / divisor;
+    const bool negative = linear.part[0].factor < 0; /* -(-top / by), rounded up */
+    const int64_t top = negative ? open_sum(open, sum_of(open, &linear, -divisor), by - 1 - number)
+                                 : open_sum(open, sum_of(open, &linear, divisor), number);
+    if (open_least(open, top) < 0) return note_quotient(open, a, b);
+    if (negative) return open_sum(open, whole, -open_quotient(open, top, by));
     const int only = linear.n == 1 && linear.part[0].factor == divisor ? term_of(open, linear.part[0].value) : -1;
     const struct open_term inner = only >= 0 ? open->terms.at[only] : (struct open_term){0};
-    if (inner.kind == OPEN_QUOTIENT && open->terms.at[inner.b].kind == OPEN_NUMBER) {
-        const int64_t by = open->terms.at[inner.b].number;
-        return open_sum(open, whole,
-                        open_quotient(open, open_sum(open, open->terms.at[inner.a].value, number * by), b * by));
-    }
-    for (int i = 0; i < linear.n; i++)
-        top = open_sum(open, top, linear.part[i].factor / divisor * linear.part[i].value);
-    top = open_sum(open, top, number);
-    if (open_least(open, top) < 0) open->spoiled = true; /* generated code rounds it towards zero */
-    const int64_t part = note(open, OPEN_QUOTIENT, top, b, apart(open, top / b));
-    note(open, OPEN_REST, top, b, top - b * part);
-    return open_sum(open, whole, part);
+    if (inner.kind != OPEN_QUOTIENT || open->terms.at[inner.b].kind != OPEN_NUMBER)
+        return open_sum(open, whole, note_quotient(open, top, by));
+    const int64_t times = open->terms.at[inner.b].number;
+    const int64_t over = open_sum(open, open->terms.at[inner.a].value, number * times);
+    return open_sum(open, whole, open_quotient(open, over, by * times));
 }
 
 int64_t open_quotient(struct open_sizes *open, int64_t a, int64_t b) {

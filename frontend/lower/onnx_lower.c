@@ -437,6 +437,38 @@ int emit_reciprocal(struct lower *lower, enum rt_dtype dtype, int64_t number) {
     return emit_cast(lower, emit2(lower, OP_Div, one, emit_number(lower, RT_F64, number)), dtype);
 }
 
+/* The size with the most steps that the number depends on; -1: none. */
+static int size_of(struct open_sizes *open, int64_t number) {
+    int64_t sizes[OPEN_SIZES];
+    for (int s = 0; s < open->all.n; s++) {
+        for (int i = 0; i < open->all.n; i++) sizes[i] = open->all.at[i].range.most;
+        const int64_t most = open_at(open, number, sizes);
+        sizes[s] = open->all.at[s].range.least;
+        if (open_at(open, number, sizes) != most) return s;
+    }
+    return -1;
+}
+
+int lower_at_least(struct lower *lower, int64_t number, int64_t least, const char *what, const char *must) {
+    struct open_sizes *open = lower_open(lower);
+    if (open_least(open, number) >= least) return 0;
+    lower_error(lower, 439, "%s must be %s for all open sizes", what, must);
+    const int s = size_of(open, number);
+    if (s < 0) return -1;
+    int64_t sizes[OPEN_SIZES];
+    struct open_range range = open->all.at[s].range;
+    for (int i = 0; i < open->all.n; i++) sizes[i] = open->all.at[i].range.least;
+    for (; range.least <= range.most; range.least += range.step) {
+        sizes[s] = range.least;
+        if (open_at(open, number, sizes) < least) continue;
+        const char *text = open_range_text(lower->arena, &range);
+        diag_help(lower->builder.diags, "it is for --dim %s=%s",
+                  str_escape(lower->arena, open->all.at[s].name, strlen(open->all.at[s].name), 120), text);
+        break;
+    }
+    return -1;
+}
+
 /* Of an open number of places: how many ones are before each. */
 static int open_places(struct lower *lower, int64_t first, int ndim, int axis, const int64_t *shape) {
     const struct attr attrs[] = {attr_of_int("axis", axis), attr_of_int("exclusive", 1), attr_of_int("reverse", 0)};

@@ -103,7 +103,7 @@ int lower_list(struct lower *lower, int input, const char *name, const int64_t *
 /* The graph's open sizes; NULL: there are none. */
 struct open_sizes *lower_open(const struct lower *lower);
 /* E439 with the option that would do, unless the number is at least `least` for all sizes: "WHAT must be MUST for all
- * open sizes" (lower_open.c). */
+ * open sizes". */
 int lower_at_least(struct lower *lower, int64_t number, int64_t least, const char *what, const char *must);
 
 /* Maps an axis in [-ndim, ndim) to [0, ndim); E375 if it is outside. */
