@@ -122,6 +122,10 @@ int64_t open_greater(struct open_sizes *open, int64_t a, int64_t b);
 /* How a compares to b: for all sizes the same, or not. */
 enum open_order { OPEN_LESS, OPEN_LESS_OR_EQUAL, OPEN_EQUAL, OPEN_GREATER_OR_EQUAL, OPEN_MORE, OPEN_EITHER };
 enum open_order open_order(struct open_sizes *open, int64_t a, int64_t b);
+/* a <= b for all sizes. */
+static inline bool open_at_most(struct open_sizes *open, int64_t a, int64_t b) {
+    return open_order(open, a, b) <= OPEN_EQUAL;
+}
 
 /* Finds out what a number is that was computed from n others by an operator: their sum, or that of one and a fixed
  * number that is less than OPEN_NEAR. */

@@ -289,10 +289,10 @@ int lower_gather(struct lower *lower) {
 }
 
 /* True if no extent of `index` exceeds that of x, except along `axis` (GatherElements, ScatterElements). */
-static bool fits_elements(const struct tensor *x, const struct tensor *index, int axis) {
+static bool fits_elements(const struct lower *lower, const struct tensor *x, const struct tensor *index, int axis) {
     if (index->ndim != x->ndim) return false;
     for (int d = 0; d < x->ndim; d++)
-        if (d != axis && index->dims[d] > x->dims[d]) return false;
+        if (d != axis && !open_at_most(lower->builder.graph->open, index->dims[d], x->dims[d])) return false;
     return true;
 }
 
@@ -301,7 +301,7 @@ int lower_gather_elements(struct lower *lower) {
     const int64_t *values;
     int axis, n;
     if (lower_axis(lower, lower_int(lower, "axis"), x.ndim, &axis) < 0) return -1;
-    if (!fits_elements(&x, &index, axis)) return lower_misfit(lower, lower->inputs[0], lower->inputs[1]);
+    if (!fits_elements(lower, &x, &index, axis)) return lower_misfit(lower, lower->inputs[0], lower->inputs[1]);
     if (check_indices(lower, lower->inputs[1], x.dims[axis], &values, &n) < 0) return -1;
     const struct amount extent = lower_extent(lower, lower->inputs[0], axis);
     const int at = lower_from_begin(lower, index_type(lower, lower_masked_index(lower, lower->inputs[1])), &extent);
@@ -372,7 +372,7 @@ int lower_scatter_elements(struct lower *lower) {
     bool same = updates.ndim == index.ndim;
     for (int d = 0; same && d < index.ndim; d++) same = updates.dims[d] == index.dims[d];
     if (!same) return lower_misfit(lower, lower->inputs[1], lower->inputs[2]);
-    if (!fits_elements(&x, &index, axis)) return lower_misfit(lower, lower->inputs[0], lower->inputs[1]);
+    if (!fits_elements(lower, &x, &index, axis)) return lower_misfit(lower, lower->inputs[0], lower->inputs[1]);
     const struct scatter *scatter = scatter_of(lower);
     if (!scatter) return -1;
     if (check_indices(lower, lower->inputs[1], x.dims[axis], &values, &n) < 0) return -1;

@@ -13,7 +13,7 @@ static int check_elements(struct dims *dims, const struct graph *graph, const st
     if (index->ndim != x->ndim)
         return refuse(dims, why, "the indices have %d dimensions, the data has %d", index->ndim, x->ndim);
     for (int d = 0; d < x->ndim; d++)
-        if (d != axis && index->dims[d] > x->dims[d])
+        if (d != axis && !open_at_most(graph->open, index->dims[d], x->dims[d]))
             return refuse(dims, why, "dimension %d has %lld indices for an extent of %lld", d,
                           (long long)index->dims[d], (long long)x->dims[d]);
     return 0;

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Writes the random graphs that the tests run: tests/random/recorded/<opset>/, a model of TOGETHER graphs for each of OPSETS.
+"""Writes the random graphs that the tests run: tests/random/recorded/<opset>/, a model of TOGETHER graphs for each of OPSETS, and
+tests/random/recorded/open/, one of OPEN graphs with open dimensions.
 
     record.py
 
@@ -12,8 +13,10 @@ import compare
 import expected
 import generate
 import graphs
+import open_graphs
 
 SEED, OPSETS, TOGETHER = 14, [13, 18, 21, 23], 20
+OPEN_SEED, OPEN_OPSET, OPEN = 2, 18, 8
 MOST_BYTES = 12000  # of the arrays of a graph
 
 
@@ -34,6 +37,17 @@ def chosen(opset):
     return found
 
 
+def chosen_open():
+    """Graphs of few bytes with open dimensions."""
+    found, number = [], 0
+    while len(found) < OPEN:
+        graph = open_graphs.opened(generate.random_graph(f"open {OPEN_SEED}", number, OPEN_OPSET, empty=0))
+        if graph and sum(bytes_of(graph.graph, outputs) for _, _, outputs in graph.choices) <= MOST_BYTES:
+            found.append(graph)
+        number += 1
+    return found
+
+
 def main():
     directory = os.path.join(os.path.dirname(os.path.abspath(__file__)), "recorded")
     shutil.rmtree(directory, ignore_errors=True)
@@ -43,6 +57,8 @@ def main():
         outputs = {name: entry for _, entries in together for name, entry in entries.items()}
         model = graphs.merged([graph for graph, _ in together]).SerializeToString()
         compare.write_case(os.path.join(directory, f"opset{opset}"), model, inputs, outputs)
+    together = chosen_open()
+    compare.write_open_case(os.path.join(directory, "open"), graphs.merged(together).SerializeToString(), *open_graphs.together(together))
 
 
 if __name__ == "__main__":
