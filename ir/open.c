@@ -1,5 +1,6 @@
 #include "ir/open.h"
 
+#include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -691,4 +692,29 @@ int open_first_size(struct open_sizes *open, int64_t value) {
     }
     if (term < 0) BUG("%lld is made of no open size", (long long)value);
     return open->terms.at[term].a;
+}
+
+static const char *plain_name(const void *context, int term) {
+    const struct open_sizes *open = context;
+    return open->terms.at[term].kind == OPEN_SIZE ? open->all.at[open->terms.at[term].a].name : NULL;
+}
+
+const char *open_plain(struct open_sizes *open, struct arena *arena, int64_t value) {
+    return open_text(open, arena, value, &(struct open_names){plain_name, open}, false);
+}
+
+const char *open_said(struct open_sizes *open, struct arena *arena, const char *text) {
+    struct strbuf out;
+    strbuf_init(&out, arena);
+    for (const char *at = text; *at;) {
+        const bool inside = at > text && (isalnum((unsigned char)at[-1]) || strchr("_.'", at[-1]));
+        const size_t digits = strspn(at, "0123456789");
+        const int64_t value = digits && digits < 19 ? strtoll(at, NULL, 10) : 0;
+        if (!inside && value >= LEAST_ATOM && open_is(open, value))
+            strbuf_puts(&out, open_plain(open, arena, value));
+        else
+            strbuf_add(&out, at, digits ? digits : 1);
+        at += digits ? digits : 1;
+    }
+    return strbuf_text(&out);
 }

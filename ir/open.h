@@ -144,6 +144,11 @@ int open_solve(struct open_sizes *open, int64_t *value);
 int64_t open_again(struct open_sizes *to, struct open_sizes *from, int64_t value, const int64_t *sizes);
 bool open_reads(struct open_sizes *open, int64_t value, int size);
 
+/* The number with the names of sizes as they are, for messages; and a message in which the numbers of a specimen become
+ * such expressions. */
+const char *open_plain(struct open_sizes *open, struct arena *arena, int64_t value);
+const char *open_said(struct open_sizes *open, struct arena *arena, const char *text);
+
 /* True for a term that generated code has a name for: a size, or what no product makes. */
 bool open_is_atom(const struct open_sizes *open, int term);
 /* True if the number is such a term. */

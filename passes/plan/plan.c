@@ -50,17 +50,6 @@ int split_other_axis(const struct node_split splits[RT_MAX_AXES], const struct d
     return -1;
 }
 
-/* The name of a size as it is written. */
-static const char *plain_name(const void *context, int term) {
-    const struct open_sizes *open = context;
-    const struct open_term *t = &open->terms.at[term];
-    return t->kind == OPEN_SIZE ? open->all.at[t->a].name : NULL;
-}
-
-const char *plan_extent_text(const struct graph *graph, int64_t extent) {
-    return open_text(graph->open, graph->arena, extent, &(struct open_names){plain_name, graph->open}, false);
-}
-
 /* The size that is the number; NULL: it is no size. */
 static const struct open_size *size_of(const struct graph *graph, int64_t value) {
     for (int i = 0; i < graph->open->all.n; i++)
@@ -84,7 +73,7 @@ static const char *divided_range(const struct graph *graph, const struct open_si
 const char *open_cut_refused(const struct graph *graph, int64_t extent, int axis, int64_t ways) {
     const struct mesh *mesh = &graph->mesh;
     if (!open_is(graph->open, extent)) return NULL;
-    const char *name = plan_extent_text(graph, extent);
+    const char *name = open_plain(graph->open, graph->arena, extent);
     const struct open_size *size = size_of(graph, extent);
     if (axis != mesh_axis(mesh, AXIS_DATA) && axis != mesh_axis(mesh, AXIS_EXPERT))
         return arena_printf(graph->arena, "its size %s is open, and of open dimensions only the batch is divided",

@@ -79,8 +79,6 @@ int split_other_axis(const struct node_split splits[RT_MAX_AXES], const struct d
 const char *open_cut_refused(const struct graph *graph, int64_t extent, int axis, int64_t ways);
 const char *split_open_refused(const struct graph *graph, const struct dims *dims, const struct node_split *splits,
                                int axis, const struct node_split *split);
-/* A number with the names of sizes, for messages. */
-const char *plan_extent_text(const struct graph *graph, int64_t extent);
 
 /* Why a node with these splits cannot be split along `axis` by `split` too, for a message. */
 const char *split_refused(const struct graph *graph, const struct dims *dims, const struct node_split *splits, int axis,

@@ -80,6 +80,8 @@ bool job_has_open_sizes(const struct job *job);
 int job_import_pair(struct job *job, int (*import)(struct job *job), int first);
 /* The same with the first pair of specimens that the model can have. */
 int job_import_open(struct job *job, int (*import)(struct job *job));
+/* Replaces numbers of a specimen by what they are made of, in diagnostics from index `first` on. */
+void job_name_sizes(const struct job *job, struct diags *diags, int first);
 /* Generates the program from the twin, too. E0439 unless its files are those of `program`. */
 int job_check_twin(const struct job *job, const struct program *program);
 

@@ -109,7 +109,7 @@ int job_simplify(struct job *job) {
     return pipeline_run(job->graph, &context, pass_find("dce"));
 }
 
-int job_plan_ranks(struct job *job) {
+static int plan_ranks(struct job *job) {
     if (job_ranks(job) < 0 || job_read_training(job) < 0) return -1;
     const struct pass_context context = job_pass_context(job);
     job->decided.decisions = job->decisions;
@@ -119,6 +119,12 @@ int job_plan_ranks(struct job *job) {
     if (job->verifying != VERIFY_NEVER && rankplan_verify(&job->plan, job->diags) < 0) return -1;
     if (job->side.machine.name) job_estimate(job);
     return job->options->mem_limit ? check_memory(job) : 0;
+}
+
+int job_plan_ranks(struct job *job) {
+    const int before = job->diags->all.n, status = plan_ranks(job);
+    job_name_sizes(job, job->diags, before);
+    return status;
 }
 
 /* Finds which ranks of the plan share a source file. Also checks that the model's files did not change. */

@@ -53,6 +53,15 @@ int job_import_pair(struct job *job, int (*import)(struct job *job), int first) 
     return specimens_agree(job->graph, job->twin, diags) ? 0 : -1;
 }
 
+void job_name_sizes(const struct job *job, struct diags *diags, int first) {
+    struct open_sizes *open = job->graph ? job->graph->open : NULL;
+    for (int i = first; open && i < diags->all.n; i++) {
+        struct diagnostic *said = &diags->all.at[i];
+        said->text = open_said(open, diags->arena, said->text);
+        for (int k = 0; k < said->notes.n; k++) said->notes.at[k] = open_said(open, diags->arena, said->notes.at[k]);
+    }
+}
+
 /* A number that is fixed may have the value of a size by chance, and sizes may be too large for a model: other
  * specimens are tried then, and the errors are those of the last. */
 int job_import_open(struct job *job, int (*import)(struct job *job)) {
@@ -66,7 +75,7 @@ int job_import_open(struct job *job, int (*import)(struct job *job)) {
         job->diags = diags;
         const int code = tried.errors ? tried.all.at[0].code : 0;
         if (!status || first + 2 >= OPEN_SPECIMENS || (code != 439 && code != 505))
-            return diags_append(diags, &tried), status;
+            return job_name_sizes(job, &tried, 0), diags_append(diags, &tried), status;
     }
 }
 
