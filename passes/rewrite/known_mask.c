@@ -3,6 +3,7 @@
 #include <math.h>
 
 #include "ir/expr/eval.h"
+#include "passes/rewrite/open_mask.h"
 
 struct values {
     const void *data;
@@ -94,11 +95,17 @@ struct known_mask known_mask(struct graph *graph, struct known_masks *masks, int
     const struct tensor *t = &graph->tensors.at[mask];
     struct values values = values_of(graph, t);
     int i = 0;
-    if (!values.data || t->ndim < 1 || !tensor_elements(t)) return any;
+    if ((!values.data && !graph->open) || !tensor_elements(t)) return any;
+    if (!t->ndim) {
+        const bool nothing = values.data && value_at(&values, 0) == seen;
+        return nothing ? (struct known_mask){.kind = MASK_NOTHING, .fill = NAN, .sees = true} : any;
+    }
     while (i < masks->all.n && (masks->all.at[i].tensor != mask || masks->all.at[i].seen != seen)) i++;
     if (i == masks->all.n)
         VEC_PUSH(graph->arena, &masks->all,
-                 (struct examined_mask){mask, seen, examine(graph->arena, &values, t, seen)});
+                 (struct examined_mask){
+                     mask, seen, values.data ? examine(graph->arena, &values, t, seen) : open_mask(graph, mask, seen)});
+    t = &graph->tensors.at[mask];
     known = masks->all.at[i].known;
     bool whole = t->ndim >= 2 && t->dims[t->ndim - 1] == score->dims[score->ndim - 1] &&
                  t->dims[t->ndim - 2] == score->dims[score->ndim - 2];
