@@ -11,6 +11,7 @@
 enum {
     DEPTH = 12, /* of products */
     MOST_WEIGHT = 400,
+    FACTORS = 5, /* of a product that are found in the best way */
     LINEAR_PARTS = 8,
     CORNERS = 5,
     TRIED = 96 /* sizes at which expressions are compared */,
@@ -132,16 +133,33 @@ static int product_of(struct open_sizes *open, int64_t value, int atom, int dept
     return term_add(open, (struct open_term){OPEN_PRODUCT, other, atom, 0, value, weight});
 }
 
-/* The index of the number's term, -1 for a fixed number. Atoms that were noted last are tried first: they are made of
- * the others. */
+/* What the value is of the atoms in it and a fixed number: that number, the least that there is. A sum may divide a
+ * number that it is no factor of; what is left then is large. */
+static int64_t fixed_factor(const struct open_sizes *open, int64_t value, int depth) {
+    int64_t least = value < 0 ? -value : value;
+    if (is_known(open, value)) return 1;
+    for (int i = 0; i < open->atoms.n && depth && least >= LEAST_ATOM; i++) {
+        const int64_t atom = open->terms.at[open->atoms.at[i]].value;
+        const int64_t left = value % atom ? least : fixed_factor(open, value / atom, depth - 1);
+        if (left < least) least = left;
+    }
+    return least;
+}
+
+/* The index of the number's term, -1 for a fixed number. Of atoms that serve equally, those that were noted last are
+ * taken: they are made of the others. */
 static int find(struct open_sizes *open, int64_t value, int depth) {
     const int known = map_get(&open->known, (const char *)&value, sizeof value);
     if (known >= 0 || !depth || (value > -LEAST_ATOM && value < LEAST_ATOM)) return known;
+    int best = -1;
+    int64_t least = INT64_MAX;
     for (int i = open->atoms.n - 1; i >= 0; i--) {
         const int64_t atom = open->terms.at[open->atoms.at[i]].value;
-        if (value % atom == 0) return product_of(open, value, open->atoms.at[i], depth);
+        if (value % atom) continue;
+        const int64_t left = fixed_factor(open, value / atom, FACTORS);
+        if (left < least) least = left, best = open->atoms.at[i];
     }
-    return -1;
+    return best < 0 ? -1 : product_of(open, value, best, depth);
 }
 
 static int term_of(struct open_sizes *open, int64_t value) {
@@ -252,9 +270,8 @@ int64_t open_sum(struct open_sizes *open, int64_t a, int64_t b) {
  * small number is left of their differences, nor of a - a / b * b. */
 static int64_t apart(const struct open_sizes *open, int64_t quotient) {
     enum { PARTS = 64, MOST_PARTS = 56, VARIED = 29, STRIDE = 5, LEAST = 1009 };
-    const int64_t parts = MOST_PARTS - (int64_t)open->atoms.n * STRIDE % VARIED, less = quotient / PARTS * parts;
-    int64_t value = less > LEAST ? less : quotient + LEAST * (2 + open->atoms.n % VARIED);
-    if (value < LEAST) value = LEAST;
+    int64_t value = quotient / PARTS * (MOST_PARTS - (int64_t)open->atoms.n * STRIDE % VARIED);
+    if (value < LEAST) return stand_in(open);
     while (!is_prime(value) || is_known(open, value)) value++;
     return value;
 }
@@ -565,6 +582,14 @@ static int size_term(const struct open_sizes *open, int size) {
     return map_get(&open->known, (const char *)&open->all.at[size].value, sizeof open->all.at[size].value);
 }
 
+static void sort_falling(int *terms, int n) {
+    for (int i = 1; i < n; i++)
+        for (int k = i; k > 0 && terms[k] > terms[k - 1]; k--) {
+            const int other = terms[k];
+            terms[k] = terms[k - 1], terms[k - 1] = other;
+        }
+}
+
 /* A product: the number first, and a number of units as a size where the steps divide it. */
 static const char *print_product(const struct printer *printer, int term, bool loose) {
     const struct open_sizes *open = printer->open;
@@ -574,6 +599,7 @@ static const char *print_product(const struct printer *printer, int term, bool l
     for (; open->terms.at[term].kind == OPEN_PRODUCT; term = open->terms.at[term].a)
         factors[n++] = open->terms.at[term].b;
     factors[n++] = term;
+    sort_falling(factors, n); /* those that were noted last are the last ones of the text */
     for (int i = 0; i < n; i++)
         if (open->terms.at[factors[i]].kind == OPEN_NUMBER) number *= open->terms.at[factors[i]].number;
     for (int i = 0; i < n; i++) {

@@ -272,6 +272,13 @@ static bool stands_alone(const struct strbuf *before, const char *behind) {
     return strchr("(,{=<;[", last) && strchr("),};]\n", *behind);
 }
 
+/* True if a minus that follows is a sign. */
+static bool signs(const struct strbuf *before) {
+    size_t n = before->length;
+    while (n && before->text[n - 1] == ' ') n--;
+    return n && strchr("(,{=[", before->text[n - 1]);
+}
+
 /* Writes the number that begins at `text`; returns what follows it. */
 static const char *spell_number(struct speller *speller, const char *text) {
     char *end;
@@ -344,7 +351,8 @@ const char *extents_spell(struct extents *extents, const struct size_names *name
             text += 2;
         } else if (*text == FIXED_MARK) {
             for (text++; isdigit((unsigned char)*text); text++) strbuf_putc(&speller.body, *text);
-        } else if (isdigit((unsigned char)*text)) {
+        } else if (isdigit((unsigned char)*text) ||
+                   (*text == '-' && isdigit((unsigned char)text[1]) && signs(&speller.body))) {
             text = spell_number(&speller, text);
         } else if (isalpha((unsigned char)*text) || *text == '_') {
             text = spell_word(&speller, text);

@@ -1,0 +1,147 @@
+#!/usr/bin/env python3
+"""Operators of images under an open batch, height and width: a program that is compiled once gives at every size, bit for
+bit, what the program compiled for that size alone gives. A model has all rows of a group, each an output.
+
+    images.py --rankc RANKC"""
+import os
+import sys
+
+sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
+from rankc_test import call, expect, needed, outputs_of, rankc_of, report  # noqa: E402
+
+with needed():
+    import numpy
+    import onnx
+    from onnx import TensorProto, helper, numpy_helper
+
+BOUNDS = {"batch": "1..3", "height": "9..40", "width": "7..45@20"}
+SIZES = [(1, 9, 8), (3, 40, 45), (2, 23, 7)]
+CHANNELS = 4
+KERNEL, HALVED, POOL = {"kernel_shape": [3, 3]}, {"strides": [2, 2]}, {"kernel_shape": [3, 3], "strides": [2, 2]}
+
+# name: operator, inputs (x: the image; others: constants below, or computed from its shape), attributes
+WINDOWS = {
+    "conv": ("Conv", "x w", {**KERNEL, "pads": [1, 1, 1, 1]}),
+    "conv strided": ("Conv", "x w", {**KERNEL, **HALVED, "pads": [1, 0, 1, 2]}),
+    "conv same upper": ("Conv", "x w", {**KERNEL, **HALVED, "auto_pad": "SAME_UPPER"}),
+    "conv same lower": ("Conv", "x w", {**KERNEL, "strides": [3, 2], "auto_pad": "SAME_LOWER"}),
+    "conv dilated": ("Conv", "x w", {**KERNEL, "dilations": [2, 3], "pads": [2, 3, 2, 3]}),
+    "conv grouped": ("Conv", "x depthwise", {**KERNEL, "group": CHANNELS}),
+    "conv line": ("Conv", "line wline", {"kernel_shape": [5], "strides": [3]}),
+    "conv transposed": ("ConvTranspose", "x wt", {**KERNEL, **HALVED, "pads": [1, 0, 1, 1]}),
+    "conv transposed same": ("ConvTranspose", "x wt", {**KERNEL, **HALVED, "auto_pad": "SAME_UPPER"}),
+    "max pool": ("MaxPool", "x", {**POOL, "pads": [1, 1, 1, 1]}),
+    "max pool ceil": ("MaxPool", "x", {**POOL, "ceil_mode": 1}),
+    "average pool": ("AveragePool", "x", {**POOL, "pads": [1, 1, 0, 1]}),
+    "average pool padded ceil": ("AveragePool", "x", {**POOL, "pads": [1, 1, 0, 1], "count_include_pad": 1, "ceil_mode": 1}),
+    "average pool same": ("AveragePool", "x", {**POOL, "auto_pad": "SAME_UPPER"}),
+    "lp pool": ("LpPool", "x", POOL),
+    "global average": ("GlobalAveragePool", "x", {}),
+    "global max": ("GlobalMaxPool", "x", {}),
+}
+RESIZES = {
+    "resize nearest": ("Resize", "x - doubled", {"mode": "nearest"}),
+    "resize nearest floor": ("Resize", "x - halved", {"mode": "nearest", "nearest_mode": "floor", "coordinate_transformation_mode": "asymmetric"}),
+    "resize nearest ceil": ("Resize", "x - - fixed", {"mode": "nearest", "nearest_mode": "ceil", "coordinate_transformation_mode": "align_corners"}),
+    "resize prefer ceil": ("Resize", "x - - fixed", {"mode": "nearest", "nearest_mode": "round_prefer_ceil"}),
+    "resize linear": ("Resize", "x - - fixed", {"mode": "linear"}),
+    "resize linear to shape": ("Resize", "pooled - - whole", {"mode": "linear", "coordinate_transformation_mode": "pytorch_half_pixel"}),
+    "resize corners": ("Resize", "pooled - - whole", {"mode": "linear", "coordinate_transformation_mode": "align_corners"}),
+    "resize symmetric": ("Resize", "x - halved", {"mode": "linear", "coordinate_transformation_mode": "half_pixel_symmetric"}),
+    "resize cubic": ("Resize", "x - - fixed", {"mode": "cubic", "cubic_coeff_a": -0.5}),
+    "resize cubic inside": ("Resize", "x - doubled", {"mode": "cubic", "exclude_outside": 1}),
+}
+MOVES = {
+    "pad": ("Pad", "x pads", {}),
+    "pad reflect": ("Pad", "x pads", {"mode": "reflect"}),
+    "pad edge": ("Pad", "x pads", {"mode": "edge"}),
+    "pad to blocks": ("Pad", "x blocks", {}),
+    "depth to space": ("DepthToSpace", "x", {"blocksize": 2}),
+    "tile": ("Tile", "x twice", {}),
+    "flatten": ("Flatten", "x", {"axis": 2}),
+    "mean": ("ReduceMean", "x", {"axes": [2, 3]}),
+    "mean of all": ("ReduceMean", "x", {"axes": [0, 2], "keepdims": 0}),
+    "norm": ("ReduceL2", "x", {"axes": [3]}),
+    "instance norm": ("InstanceNormalization", "x ones zeros", {}),
+    "batch norm": ("BatchNormalization", "x ones zeros zeros ones", {}),
+    "lp norm": ("LpNormalization", "x", {"axis": 3}),
+    "arg max": ("ArgMax", "x", {"axis": 2}),
+    "cumulated": ("CumSum", "x axis", {}),
+    "lower": ("Trilu", "x", {"upper": 0}),
+    "einsum": ("Einsum", "x x", {"equation": "bchw,bdhw->bcd"}),
+}
+GROUPS = {"windows": WINDOWS, "resizes": RESIZES, "moves": MOVES}
+SHAPES = [  # what exporters compute from shapes: the smaller image, and the sizes of the whole one
+    helper.make_node("MaxPool", ["x"], ["pooled"], kernel_shape=[2, 2], strides=[2, 2]),
+    helper.make_node("Shape", ["x"], ["whole"]),
+    helper.make_node("Reshape", ["x", "as line"], ["line"]),
+    helper.make_node("Neg", ["whole"], ["less"]),
+    helper.make_node("Mod", ["less", "eight"], ["more"]),  # as many as fill the last block of eight
+    helper.make_node("Mul", ["more", "spatial"], ["behind"]),
+    helper.make_node("Concat", ["none", "behind"], ["blocks"], axis=0),
+]
+
+
+def constants():
+    random = numpy.random.default_rng(1)
+    weights = {"w": (6, CHANNELS, 3, 3), "wt": (CHANNELS, 3, 3, 3), "depthwise": (CHANNELS, 1, 3, 3), "wline": (2, CHANNELS, 5)}
+    return {**{name: random.standard_normal(shape).astype("f4") for name, shape in weights.items()},
+            "ones": numpy.ones(CHANNELS, "f4"), "zeros": numpy.zeros(CHANNELS, "f4"), "axis": numpy.array(3),
+            "doubled": numpy.array([1, 1, 2, 1.5], "f4"), "halved": numpy.array([1, 1, 0.5, 0.75], "f4"),
+            "fixed": None, "pads": numpy.array([0, 0, 1, 2, 0, 0, 3, 0]), "twice": numpy.array([1, 1, 2, 3]),
+            "as line": numpy.array([0, CHANNELS, -1]), "eight": numpy.full(4, 8), "spatial": numpy.array([0, 0, 1, 1]),
+            "none": numpy.zeros(4, "i8")}
+
+
+def model(path, rows):
+    stored = {name: numpy_helper.from_array(value, name) for name, value in constants().items() if value is not None}
+    nodes = list(SHAPES)
+    nodes += [helper.make_node("Slice", ["whole", "zero", "two"], ["planes"]),
+              helper.make_node("Concat", ["planes", "thirteen"], ["fixed"], axis=0)]
+    stored.update({name: numpy_helper.from_array(numpy.array(value), name)
+                   for name, value in {"zero": [0], "two": [2], "thirteen": [13, 17]}.items()})
+    outputs = []
+    for name, (op, inputs, attributes) in rows.items():
+        nodes.append(helper.make_node(op, [{"-": ""}.get(i, i) for i in inputs.split()], [f"y {name}"], name, **attributes))
+        kind = TensorProto.INT64 if op == "ArgMax" else TensorProto.FLOAT
+        outputs.append(helper.make_tensor_value_info(f"y {name}", kind, None))
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["batch", CHANNELS, "height", "width"])
+    graph = helper.make_graph(nodes, "images", [x], outputs, list(stored.values()))
+    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    onnx.save(made, path)
+
+
+def compiled(rankc, path, out, sizes):
+    call(rankc, "compile", path, "-o", out, "-q", *(word for name, size in sizes.items() for word in ("--dim", f"{name}={size}")))
+    return out
+
+
+def results(rankc, program, image, work):
+    out = os.path.join(work, "out")
+    call(rankc, "run", program, "--input", f"x={image}", "--output-dir", out)
+    return outputs_of(out)
+
+
+def check(rankc, work, rows):
+    path, image = os.path.join(work, "images.onnx"), os.path.join(work, "x.npy")
+    model(path, rows)
+    program = compiled(rankc, path, os.path.join(work, "open"), BOUNDS)
+    for number, sizes in enumerate(SIZES):
+        batch, height, width = sizes
+        numpy.save(image, numpy.random.default_rng(number).standard_normal((batch, CHANNELS, height, width)).astype("f4"))
+        alone = compiled(rankc, path, os.path.join(work, f"alone{number}"), dict(zip(BOUNDS, sizes)))
+        found, wanted = results(rankc, program, image, work), results(rankc, alone, image, work)
+        expect(len(wanted) == len(rows), f"{len(wanted)} results")
+        for name, value in wanted.items():
+            expect(found[name].shape == value.shape, f"{name} at {sizes}: {found[name].shape}, not {value.shape}")
+            expect(numpy.array_equal(found[name], value, equal_nan=True), f"{name} at {sizes}: other values")
+    return f"{len(rows)} operators at {len(SIZES)} sizes"
+
+
+def main():
+    rankc = rankc_of(__doc__)
+    return report([(name, lambda work, rows=rows: check(rankc, work, rows)) for name, rows in GROUPS.items()])
+
+
+if __name__ == "__main__":
+    sys.exit(main())
