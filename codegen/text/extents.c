@@ -36,6 +36,7 @@ struct extents {
     VEC(struct extent) all;
     VEC(struct other) others;
     VEC(const char *) words; /* by size: an identifier of its own */
+    bool comments;           /* what is being spelled is a comment, which needs no variables */
 };
 
 static int find(const struct extents *extents, int64_t value) {
@@ -88,7 +89,7 @@ static int entry_of(struct extents *extents, int64_t value) {
 /* The same for the function that is being spelled. */
 static int use(struct extents *extents, int64_t value) {
     const int at = entry_of(extents, value);
-    extents->all.at[at].used = true;
+    if (!extents->comments) extents->all.at[at].used = true;
     return at;
 }
 
@@ -305,9 +306,9 @@ static const char *spell_word(struct speller *speller, const char *text) {
     if (!alias) {
         strbuf_add(&speller->body, text, length);
     } else {
-        alias->used = true;
+        alias->used = alias->used || !speller->extents->comments;
         strbuf_puts(&speller->body, alias->is);
-        if (alias->kind == ALIAS_EXTENT)
+        if (alias->kind == ALIAS_EXTENT && !speller->extents->comments)
             for (int i = 0; i < speller->extents->all.n; i++)
                 if (strcmp(speller->extents->all.at[i].name, alias->is) == 0) speller->extents->all.at[i].used = true;
     }
@@ -331,6 +332,7 @@ const char *extents_spell(struct extents *extents, const struct size_names *name
         const bool starts = !speller.body.length || speller.body.text[speller.body.length - 1] == '\n';
         if (!comment && text[0] == '/' && (text[1] == '/' || text[1] == '*')) comment = text[1];
         if (comment == '/' ? *text == '\n' : text[0] == '*' && text[1] == '/') comment = 0;
+        extents->comments = comment != 0;
         const char *mark = text + strspn(text, " ");
         if (starts && *mark == FUNCTION_MARK) {
             const size_t length = strcspn(mark, "\n");
