@@ -60,6 +60,11 @@ static const struct size *find_dim(const struct sizes *sizes, const Onnx__ValueI
 static int64_t value_of(struct import *import, const char *name, const struct open_range *range) {
     if (!open_is_range(range)) return range->most;
     if (!import->graph->open) import->graph->open = open_new(import->arena, import->options->specimen);
+    if (import->graph->open->all.n == OPEN_SIZES) {
+        diag_error(import->diags, 439, EXIT_UNSUPPORTED, name, "at most %d sizes can be open", OPEN_SIZES);
+        diag_help(import->diags, "--dim NAME=SIZE gives one size");
+        return range->most;
+    }
     return open_add(import->graph->open, name, range);
 }
 
