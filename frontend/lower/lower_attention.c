@@ -122,7 +122,8 @@ static int add_condition(struct lower *lower, struct attention *attention, int a
 static int add_mask(struct lower *lower, struct attention *attention) {
     struct tensor mask = lower_input(lower, 3);
     int id = lower->inputs[3], last = mask.ndim - 1;
-    if (mask.ndim < 1 || mask.ndim > 4 || mask.dims[last] > attention->kv_length)
+    if (mask.ndim < 1 || mask.ndim > 4 || !lower_meets_keys(lower, mask.dims[last], attention->kv_length) ||
+        mask.dims[last] > attention->kv_length)
         return lower_misfit(lower, attention->k, id);
     const int64_t more = attention->kv_length - mask.dims[last];
     if (more) id = emit_padded(lower, id, last, 0, more, mask.dtype == RT_BOOL ? 0 : -INFINITY);

@@ -166,7 +166,8 @@ int lower_skip_rms_norm(struct lower *lower) {
 static int embedding(struct lower *lower, int table, int input) {
     if (lower_has(lower, input)) return emit_gather(lower, lower->inputs[table], lower->inputs[input], 0);
     int64_t length = lower_input(lower, 0).dims[1], extent = lower_input(lower, table).dims[0];
-    if (length > extent) return lower_misfit(lower, lower->inputs[0], lower->inputs[table]);
+    if (open_most(lower->builder.graph->open, length) > extent)
+        return lower_misfit(lower, lower->inputs[0], lower->inputs[table]);
     return emit_piece(lower, lower->inputs[table], 0, 0, 1, length);
 }
 

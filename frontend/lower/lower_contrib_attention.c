@@ -24,7 +24,7 @@ static int padded_keys(struct lower *lower, int x, int64_t extent, double value)
     if (x < 0) return -1;
     struct tensor tensor = lower_tensor(lower, x);
     int last = tensor.ndim - 1;
-    if (last < 0 || tensor.dims[last] > extent)
+    if (last < 0 || !lower_meets_keys(lower, tensor.dims[last], extent) || tensor.dims[last] > extent)
         return lower_error(lower, 378, "%s is longer than the %lld keys", lower_type(lower, &tensor),
                            (long long)extent);
     if (tensor.dims[last] == extent || tensor.dims[last] == 1) return x;
@@ -37,7 +37,8 @@ int write_cache(struct lower *lower, int past, int fresh, int at, int64_t length
     const int64_t batch = new.dims[0], heads = new.dims[1], steps = new.dims[2];
     if (old.ndim != 4 || !lower_meet(lower, old.dims[0], batch) || old.dims[1] != heads || old.dims[3] != new.dims[3])
         return lower_misfit(lower, past, fresh);
-    if (length != old.dims[2]) past = emit_padded(lower, past, 2, 0, length - old.dims[2], 0);
+    if (length != old.dims[2])
+        past = emit_padded(lower, past, 2, 0, open_sum(lower->builder.graph->open, length, -old.dims[2]), 0);
     int first = emit_reshape(lower, at, 4, (int64_t[]){batch, 1, 1, 1});
     int rows = emit2(lower, OP_Add, first, emit_places(lower, 0, steps, 4, 2));
     rows = emit_expand(lower, rows, 4, (int64_t[]){batch, heads, steps, 1});

@@ -76,6 +76,11 @@ static int norm_heads(struct lower *lower, int x, int weight) {
     return emit(lower, OP_RMSNorm, 2, (int[]){x, lower->inputs[weight]}, 1, &epsilon);
 }
 
+static bool is_between(struct open_sizes *open, int64_t value, int64_t least, int64_t most) {
+    const enum open_order above = open_order(open, value, least), below = open_order(open, value, most);
+    return (above == OPEN_EQUAL || above == OPEN_GREATER_OR_EQUAL || above == OPEN_MORE) && below <= OPEN_EQUAL;
+}
+
 /* The number of keys before those of this call, for each sequence. */
 static int read_lengths(struct lower *lower, struct group_query *call) {
     struct tensor lengths = lower_input(lower, LENGTHS);
@@ -87,15 +92,20 @@ static int read_lengths(struct lower *lower, struct group_query *call) {
         if (past.ndim != 4) return lower_misfit(lower, call->heads.k, lower->inputs[PAST_KEY]);
         call->past = past.dims[2];
     }
+    struct open_sizes *open = lower->builder.graph->open;
+    const int64_t most = open_sum(open, call->past, call->steps);
     call->prompt = call->total == call->steps;
     call->at = -1;
-    if (n != call->batch || call->total < call->steps || call->total - call->steps > call->past)
+    if (!lower_meet(lower, n, call->batch) ||
+        (!call->prompt && !is_between(open, call->total, call->steps, most) && !lower_meet(lower, call->total, most)))
         return lower_error(lower, 384,
                            "total_sequence_length %lld and %lld lengths do not fit %lld queries after %lld keys",
                            (long long)call->total, (long long)n, (long long)call->steps, (long long)call->past);
     if (call->prompt) return 0;
     int all = emit_reshape(lower, emit_cast(lower, lower->inputs[LENGTHS], RT_I64), 1, &call->batch);
-    call->at = emit_with(lower, OP_Add, all, 1 - (double)call->steps);
+    call->at = emit_with(lower, OP_Add, all, (double)open_sum(open, 1, -call->steps));
+    if (open_is(open, call->past) && !open_least(open, call->past)) /* a prompt counts from 0 */
+        call->at = emit_with(lower, OP_Max, call->at, 0);
     return call->at < 0 ? -1 : 0;
 }
 
@@ -154,10 +164,11 @@ static int rotate(struct lower *lower, struct group_query *call) {
 /* The cache with the keys or values of this call, of max(total, past) positions. In a prompt they are its first
  * ones. */
 static int cached(struct lower *lower, const struct group_query *call, int input, int fresh) {
-    int64_t length = call->total > call->past ? call->total : call->past;
+    struct open_sizes *open = lower->builder.graph->open;
+    const int64_t length = open_greater(open, call->total, call->past);
     if (!call->prompt) return write_cache(lower, lower->inputs[input], fresh, call->at, length);
     if (length == call->steps) return fresh;
-    int rest = emit_piece(lower, lower->inputs[input], 2, call->steps, 1, length - call->steps);
+    int rest = emit_piece(lower, lower->inputs[input], 2, call->steps, 1, open_sum(open, length, -call->steps));
     return emit_concat(lower, 2, 2, (int[]){fresh, rest});
 }
 

@@ -430,6 +430,14 @@ static int loop_bounds(struct lower *lower, struct loop *loop, int64_t *conditio
         loop->trips = trips->most > 0 ? trips->most : 0;
         loop->limit = emit_amount(lower, trips);
     }
+    struct open_sizes *open = lower->builder.graph->open;
+    if (open_is(open, loop->trips)) {
+        if (wants_scans(lower, loop))
+            return lower_varies(lower, loop->trips, "the number of iterations, each of which has a result,");
+        loop->limit = emit_ints(lower, 1, &loop->trips, 0, NULL);
+        loop->trips = open_most(open, loop->trips);
+        if (loop->trips > MAX_TRIPS) return too_many_trips(lower);
+    }
     const bool computed = lower_has(lower, 1) && !known_int(lower, lower->inputs[1], condition);
     if (computed && loop_while(lower, loop, lower->inputs[1]) < 0) return -1;
     return loop->trips ? loop_until(lower, loop) : 0;
@@ -609,6 +617,9 @@ static int read_extents(struct lower *lower, struct scan *scan) {
         scan->trips = trips;
         scan->elements = elements;
     }
+    struct open_sizes *open = lower->builder.graph->open;
+    if (open_is(open, scan->trips)) return lower_varies(lower, scan->trips, "the number of iterations");
+    if (open_is(open, scan->elements)) return lower_varies(lower, scan->elements, "the number of sequences");
     if (scan->trips > MAX_TRIPS || scan->elements > MAX_TRIPS) return too_many_trips(lower);
     if (!scan->elements) return lower_unsupported(lower, "a batch of no elements");
     for (int i = 0; i < scan->nstates && scan->batched; i++) {

@@ -469,6 +469,22 @@ int lower_at_least(struct lower *lower, int64_t number, int64_t least, const cha
     return -1;
 }
 
+bool lower_meets_keys(const struct lower *lower, int64_t length, int64_t keys) {
+    struct open_sizes *open = lower_open(lower);
+    return length == 1 || open_meet(open, length, keys) || !(open_is(open, length) || open_is(open, keys));
+}
+
+int lower_varies(struct lower *lower, int64_t number, const char *what) {
+    struct open_sizes *open = lower_open(lower);
+    const int s = size_of(open, number);
+    lower_error(lower, 439, "%s varies: it is %s", what, open_text(open, lower->arena, number, NULL, false));
+    if (s >= 0)
+        diag_help(lower->builder.diags, "one size will do: --dim %s=%lld",
+                  str_escape(lower->arena, open->all.at[s].name, strlen(open->all.at[s].name), 120),
+                  (long long)open->all.at[s].range.most);
+    return -1;
+}
+
 /* Of an open number of places: how many ones are before each. */
 static int open_places(struct lower *lower, int64_t first, int ndim, int axis, const int64_t *shape) {
     const struct attr attrs[] = {attr_of_int("axis", axis), attr_of_int("exclusive", 1), attr_of_int("reverse", 0)};
