@@ -38,13 +38,16 @@ static bool dequantises(const struct graph *graph, const struct node *node) {
 int build_fold(struct graph *graph, int id) {
     const struct node *node = &graph->nodes.at[id];
     if (node->noutputs != 1 || !eval_can(node->op) || dequantises(graph, node)) return -1;
-    for (int i = 0; i < node->ninputs; i++)
+    const void *rounded = build_fold_rounded(graph, id);
+    for (int i = 0; i < node->ninputs && !rounded; i++)
         if (!is_known(graph, node->inputs[i])) return -1;
     if (build_has_open_extent(graph, node->outputs[0])) return -1;
     struct tensor out = graph->tensors.at[node->outputs[0]];
     int64_t most = node->op->id == OP_Expand ? FOLD_REPEATED_BYTES : FOLD_RESULT_BYTES;
     if (tensor_bytes(&out) > most || points_of(graph, node) > FOLD_POINTS) return -1;
-    const void *data = build_reads_open(graph, node) ? build_fold_open(graph, id) : eval_node(graph, id);
+    const void *data = rounded                         ? rounded
+                       : build_reads_open(graph, node) ? build_fold_open(graph, id)
+                                                       : eval_node(graph, id);
     return data ? graph_add_const(graph, out.name, out.dtype, out.ndim, out.dims, data) : -1;
 }
 

@@ -85,6 +85,9 @@ bool build_has_open_extent(const struct graph *graph, int tensor);
 bool build_reads_open(const struct graph *graph, const struct node *node);
 /* The data of the result of a node that reads such constants; NULL: it is computed at run time. */
 const void *build_fold_open(struct graph *graph, int node);
+/* The data of the result of a Cast to integers of what float arithmetic makes of one open size, if it is a quotient of
+ * the size for all its values (build_rounded.c); NULL: it is computed at run time. */
+const void *build_fold_rounded(struct graph *graph, int node);
 /* Replaces such constants where nodes read them: what computes them at run time comes first in the order. 0, or -1
  * after a diagnostic. */
 int build_compute_open(struct graph *graph, struct diags *diags);

@@ -17,6 +17,8 @@ with needed():
 BOUNDS = {"batch": "1..3", "height": "9..40", "width": "7..45@20"}
 SIZES = [(1, 9, 8), (3, 40, 45), (2, 23, 7)]
 CHANNELS = 4
+ASYMMETRIC = {"nearest_mode": "floor", "coordinate_transformation_mode": "asymmetric"}
+CORNERS = {"coordinate_transformation_mode": "align_corners"}
 KERNEL, HALVED, POOL = {"kernel_shape": [3, 3]}, {"strides": [2, 2]}, {"kernel_shape": [3, 3], "strides": [2, 2]}
 
 # name: operator, inputs (x: the image; others: constants below, or computed from its shape), attributes
@@ -41,13 +43,14 @@ WINDOWS = {
 }
 RESIZES = {
     "resize nearest": ("Resize", "x - doubled", {"mode": "nearest"}),
-    "resize nearest floor": ("Resize", "x - halved", {"mode": "nearest", "nearest_mode": "floor", "coordinate_transformation_mode": "asymmetric"}),
-    "resize nearest ceil": ("Resize", "x - - fixed", {"mode": "nearest", "nearest_mode": "ceil", "coordinate_transformation_mode": "align_corners"}),
+    "resize nearest floor": ("Resize", "x - halved", {"mode": "nearest", **ASYMMETRIC}),
+    "resize nearest ceil": ("Resize", "x - - fixed", {"mode": "nearest", "nearest_mode": "ceil", **CORNERS}),
     "resize prefer ceil": ("Resize", "x - - fixed", {"mode": "nearest", "nearest_mode": "round_prefer_ceil"}),
     "resize linear": ("Resize", "x - - fixed", {"mode": "linear"}),
     "resize linear to shape": ("Resize", "pooled - - whole", {"mode": "linear", "coordinate_transformation_mode": "pytorch_half_pixel"}),
-    "resize corners": ("Resize", "pooled - - whole", {"mode": "linear", "coordinate_transformation_mode": "align_corners"}),
+    "resize corners": ("Resize", "pooled - - whole", {"mode": "linear", **CORNERS}),
     "resize symmetric": ("Resize", "x - halved", {"mode": "linear", "coordinate_transformation_mode": "half_pixel_symmetric"}),
+    "resize to floats": ("Resize", "x - - reduced", {"mode": "linear"}),
     "resize cubic": ("Resize", "x - - fixed", {"mode": "cubic", "cubic_coeff_a": -0.5}),
     "resize cubic inside": ("Resize", "x - doubled", {"mode": "cubic", "exclude_outside": 1}),
 }
@@ -97,9 +100,16 @@ def model(path, rows):
     stored = {name: numpy_helper.from_array(value, name) for name, value in constants().items() if value is not None}
     nodes = list(SHAPES)
     nodes += [helper.make_node("Slice", ["whole", "zero", "two"], ["planes"]),
-              helper.make_node("Concat", ["planes", "thirteen"], ["fixed"], axis=0)]
+              helper.make_node("Concat", ["planes", "thirteen"], ["fixed"], axis=0),
+              helper.make_node("Slice", ["whole", "two", "four"], ["plane"]),
+              helper.make_node("Cast", ["plane"], ["plane of floats"], to=TensorProto.FLOAT),
+              helper.make_node("Mul", ["plane of floats", "0.7"], ["more than 0.7"]),
+              helper.make_node("Floor", ["more than 0.7"], ["floats"]),
+              helper.make_node("Cast", ["floats"], ["rounded"], to=TensorProto.INT64),
+              helper.make_node("Concat", ["planes", "rounded"], ["reduced"], axis=0)]
     stored.update({name: numpy_helper.from_array(numpy.array(value), name)
-                   for name, value in {"zero": [0], "two": [2], "thirteen": [13, 17]}.items()})
+                   for name, value in {"zero": [0], "two": [2], "four": [4], "thirteen": [13, 17]}.items()})
+    stored["0.7"] = numpy_helper.from_array(numpy.array([0.7], "f4"), "0.7")
     outputs = []
     for name, (op, inputs, attributes) in rows.items():
         nodes.append(helper.make_node(op, [{"-": ""}.get(i, i) for i in inputs.split()], [f"y {name}"], name, **attributes))
