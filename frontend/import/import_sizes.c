@@ -345,19 +345,28 @@ static void take_bounds(struct sizes *sizes, const struct size *size) {
                     open_range_text(import->arena, &(struct open_range){least, most, 1, most}));
 }
 
+/* The value of a size that follows from others, by Note [Equal sizes] or by its name; OPEN: it is one of its own. */
+static int64_t value_that_follows(struct sizes *sizes, const struct size *size) {
+    const char *unknown = NULL;
+    if (!equality_of(sizes->import->equalities, size->name, strlen(size->name)))
+        return expression_size(sizes, size->name, &unknown);
+    return named_size(sizes, size->name, strlen(size->name), &unknown);
+}
+
 /* Gives what has bounds its value in the graph: first sizes of their own, in the order in which they are given. */
 static void take_values(struct sizes *sizes) {
     struct import *import = sizes->import;
     for (int follows = 0; follows < 2; follows++)
         for (int i = 0; i < sizes->all.n; i++) {
             struct size *size = &sizes->all.at[i];
-            const char *unknown = NULL;
             const bool equal = equality_of(import->equalities, size->name, strlen(size->name));
-            if (follows && equal) size->size = named_size(sizes, size->name, strlen(size->name), &unknown);
-            if (follows && equal && size->size != OPEN) take_bounds(sizes, size);
-            if (equal || follows) continue;
-            const struct open_range range = whole_range(sizes, size);
-            size->size = value_of(import, size->name, &range);
+            if (follows != (equal || strpbrk(size->name, OPERATORS))) continue;
+            if (follows && (size->size = value_that_follows(sizes, size)) != OPEN) {
+                take_bounds(sizes, size);
+            } else if (!equal) {
+                const struct open_range range = whole_range(sizes, size);
+                size->size = value_of(import, size->name, &range);
+            }
         }
 }
 
