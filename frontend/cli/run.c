@@ -61,9 +61,8 @@ static const char *cache_instance(const char *model, struct cli *cli) {
 
 /* True if the model may be compiled with other bounds. */
 static bool is_refused(const struct diags *diags) {
-    for (int i = 0; i < diags->all.n; i++)
-        if (diags->all.at[i].code == 439 || diags->all.at[i].code == 420 || diags->all.at[i].code == 505) return true;
-    return false;
+    const enum exit_code exit = diags_exit(diags);
+    return exit == EXIT_UNSUPPORTED || exit == EXIT_LIMIT || exit == EXIT_MALFORMED;
 }
 
 /* Compiles with bounds for the dimensions that have no size, and says which; with the sizes of the inputs where the
