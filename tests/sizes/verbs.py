@@ -7,7 +7,7 @@ import os
 import sys
 
 sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
-from rankc_test import SAMPLES, call, expect, needed, outputs_of, rankc_of, report  # noqa: E402
+from rankc_test import SAMPLES, call, expect, json_of, needed, outputs_of, rankc_of, report  # noqa: E402
 
 from embedded import SUMS, VOCABULARY, tokens  # noqa: E402
 
@@ -80,10 +80,30 @@ def check_dumps(rankc, work):
     return said.strip().split("\n")[-1]
 
 
+def check_touched(rankc, work):
+    """A run of smaller sizes touches less, and none more than is planned: of the smallest hardly anything, at the bound nearly all."""
+    out = os.path.join(work, "shown")
+    call(rankc, "compile", MODEL, "--dim", "batch=1..4", "--dim", "seq=1..2048", "--pas", "tp", "--plan-ngpus", "2", "-o", out,
+         "-q", "--no-build")
+    before = None
+    for sizes in (["batch=4", "seq=2048"], ["seq=1024"], ["batch=1", "seq=1024"], ["batch=1", "seq=1"]):
+        for rank in json_of(rankc, "show", out, "--json", *(word for size in sizes for word in ("--dim", size)))["ranks"]:
+            planned, touched = rank["memory"], rank["touched"]
+            expect(touched["weights"] == planned["weights"], f"{sizes}: {rank}")
+            expect(all(touched[kind] <= planned[kind] for kind in planned), f"{sizes}: {rank}")
+        if before is None:
+            expect(touched["activations"] > 0.9 * planned["activations"], f"at the bound: {rank}")
+        else:
+            expect(touched["activations"] < 0.8 * before, f"{sizes}: {touched['activations']} of {before}")
+        before = touched["activations"]
+    expect(before < 0.01 * planned["activations"], f"at the least sizes: {rank}")
+    return f"{before} bytes of {planned['activations']} at the least sizes"
+
+
 def main():
     rankc = rankc_of(__doc__)
     return report([(f"verify --numeric, {name}", lambda work, name=name: check_plan(rankc, work, name)) for name in PLANS] +
-                  [("run by file name", lambda work: check_by_name(rankc, work)), ("dumps", lambda work: check_dumps(rankc, work))])
+                  [("run by file name", lambda work: check_by_name(rankc, work)), ("dumps", lambda work: check_dumps(rankc, work)), ("touched", lambda work: check_touched(rankc, work))])
 
 
 if __name__ == "__main__":
