@@ -299,12 +299,16 @@ static int columns_first(struct lower *lower, int places, const struct tensor *x
 static int emit_indices(struct lower *lower, int x, const struct window *window) {
     const struct tensor t = lower_tensor(lower, x);
     int64_t dims[RT_MAX_NDIM], planes = t.dims[0] * t.dims[1], elements = extent_between(&t, SPATIAL, t.ndim);
-    int64_t *first = ARENA_ARRAY(lower->arena, int64_t, planes + 1);
     for (int d = 0; d < t.ndim; d++) dims[d] = d < SPATIAL ? t.dims[d] : 1;
-    for (int64_t plane = 0; plane < planes; plane++) first[plane] = plane * elements;
     int places = pool(lower, OP_MaxPoolPlaces, x, window, false);
     if (places >= 0 && lower_given(lower, "storage_order") && lower_int(lower, "storage_order"))
         places = columns_first(lower, places, &t);
+    if (open_is(lower_open(lower), planes) || open_is(lower_open(lower), elements)) {
+        const int plane = emit_reshape(lower, emit_places(lower, 0, planes, 1, 0), t.ndim, dims);
+        return emit2(lower, OP_Add, places, emit2(lower, OP_Mul, plane, emit_number(lower, RT_I64, elements)));
+    }
+    int64_t *first = ARENA_ARRAY(lower->arena, int64_t, planes + 1);
+    for (int64_t plane = 0; plane < planes; plane++) first[plane] = plane * elements;
     return emit2(lower, OP_Add, places, emit_ints(lower, (int)planes, first, t.ndim, dims));
 }
 

@@ -15,10 +15,12 @@ enum { SPATIAL = 2, MOST = 1 << 24 };
 static int emit_unnormalised(struct lower *lower, int grid, const struct tensor *x, bool align) {
     const int n = x->ndim - SPATIAL;
     const int64_t dims[] = {n};
-    double size[RT_SAMPLE_DIMS];
-    for (int d = 0; d < n; d++) size[d] = (double)x->dims[x->ndim - 1 - d] - (align ? 1 : 0);
+    int64_t size[RT_SAMPLE_DIMS];
+    for (int d = 0; d < n; d++) size[d] = open_sum(lower_open(lower), x->dims[x->ndim - 1 - d], align ? -1 : 0);
     int shifted = emit_with(lower, OP_Add, grid, 1);
-    shifted = emit2(lower, OP_Mul, shifted, emit_floats(lower, lower_dtype(lower, grid), 1, dims, size));
+    const int sizes =
+        emit_cast(lower, emit_cast(lower, emit_ints(lower, n, size, 1, dims), RT_F64), lower_dtype(lower, grid));
+    shifted = emit2(lower, OP_Mul, shifted, sizes);
     return emit_with(lower, OP_Mul, align ? shifted : emit_with(lower, OP_Sub, shifted, 1), 0.5);
 }
 

@@ -71,6 +71,8 @@ MOVES = {
     "arg max": ("ArgMax", "x", {"axis": 2}),
     "cumulated": ("CumSum", "x axis", {}),
     "lower": ("Trilu", "x", {"upper": 0}),
+    "grid": ("GridSample", "x grid", {}),
+    "grid aligned": ("GridSample", "x grid", {"align_corners": 1, "mode": "bicubic", "padding_mode": "reflection"}),
     "einsum": ("Einsum", "x x", {"equation": "bchw,bdhw->bcd"}),
 }
 GROUPS = {"windows": WINDOWS, "resizes": RESIZES, "moves": MOVES}
@@ -82,6 +84,8 @@ SHAPES = [  # what exporters compute from shapes: the smaller image, and the siz
     helper.make_node("Mod", ["less", "eight"], ["more"]),  # as many as fill the last block of eight
     helper.make_node("Mul", ["more", "spatial"], ["behind"]),
     helper.make_node("Concat", ["none", "behind"], ["blocks"], axis=0),
+    helper.make_node("Transpose", ["x"], ["points"], perm=[0, 2, 3, 1]),
+    helper.make_node("Split", ["points"], ["grid", "others"], axis=3),
 ]
 
 
