@@ -38,9 +38,10 @@ static void put_class(struct rt_json_writer *writer, const struct rankplan *plan
     rt_json_close(writer, ']');
 }
 
-/* Writes "work", at the typical sizes: for each class, a list of [instruction, phase, operations, bytes, activations, communication, scratch]
- * of what its ranks execute. phase: enum phase; operations, bytes: of kernel_size(); activations and the others: bytes
- * that are live in these arenas while the instruction is executed, without slots (struct rank_class). */
+/* Writes "work", at the typical sizes: for each class, a list of [instruction, phase, operations, bytes, activations,
+ * communication, scratch] of what its ranks execute. phase: enum phase; operations, bytes: of kernel_size();
+ * activations and the others: bytes that are live in these arenas while the instruction is executed, without slots
+ * (struct rank_class). */
 static void manifest_put_work(struct rt_json_writer *writer, const struct rankplan *planned) {
     const struct rankplan *plan = rankplan_typical(planned, planned->graph->arena);
     rt_json_key_open(writer, "work", '[', RT_JSON_LINES);
