@@ -22,6 +22,7 @@ struct open_sizes *open_new(struct arena *arena, int specimen) {
     struct open_sizes *open = ARENA_NEW(arena, struct open_sizes);
     *open = (struct open_sizes){.arena = arena, .specimen = specimen};
     map_init(&open->known, arena);
+    map_init(&open->noted, arena);
     return open;
 }
 
@@ -240,7 +241,7 @@ static int64_t stand_in(const struct open_sizes *open) {
 /* The number that stands for the operation on a and b, which has `value` in this specimen: a fixed number where the sizes
  * cancel out, a number that is known and means the same, or `value` as a new atom. What is too small to be told from
  * fixed numbers, or the lesser or greater of two, gets another value: it is a symbol then. */
-static int64_t note(struct open_sizes *open, enum open_kind kind, int64_t a, int64_t b, int64_t value) {
+static int64_t find_or_add(struct open_sizes *open, enum open_kind kind, int64_t a, int64_t b, int64_t value) {
     const int left = term_or_number(open, a), right = term_or_number(open, b);
     const int weight = weight_of(open, left) + weight_of(open, right);
     const bool known = is_known(open, value);
@@ -256,6 +257,22 @@ static int64_t note(struct open_sizes *open, enum open_kind kind, int64_t a, int
     const int term = term_add(open, (struct open_term){kind, left, right, 0, value, weight});
     VEC_PUSH(open->arena, &open->atoms, term);
     return value;
+}
+
+/* The same; the result for the same operands is kept, since passes compute the same extents again and again. */
+static int64_t note(struct open_sizes *open, enum open_kind kind, int64_t a, int64_t b, int64_t value) {
+    const int64_t key[] = {(int64_t)kind, a, b};
+    const int kept = map_get(&open->noted, (const char *)key, sizeof key);
+    if (kept >= 0) return open->results.at[kept];
+    const bool before = open->spoiled;
+    open->spoiled = false;
+    const int64_t result = find_or_add(open, kind, a, b, value);
+    if (!open->spoiled) {
+        map_put(&open->noted, (const char *)key, sizeof key, open->results.n);
+        VEC_PUSH(open->arena, &open->results, result);
+    }
+    open->spoiled = open->spoiled || before;
+    return result;
 }
 
 static bool either_is(struct open_sizes *open, int64_t a, int64_t b) {

@@ -76,7 +76,9 @@ struct open_sizes {
     VEC(struct open_term) terms;
     VEC(int) atoms;   /* terms that no product makes, in the order in which they were noted */
     struct map known; /* value -> index of its term */
-    bool spoiled;     /* a number is made of too many others to be noted */
+    struct map noted; /* operation and operands -> index of a result */
+    VEC(int64_t) results;
+    bool spoiled; /* a number is made of too many others to be noted */
 };
 
 /* No size yet. Every `specimen`, from 0 on, has other primes. */
