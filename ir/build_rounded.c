@@ -1,4 +1,4 @@
-/* Integers that arithmetic of floats on an open size gives: exporters write half of a height as Cast(Floor(0.5 * h)). */
+/* Integers that arithmetic of floats on an open size gives: exporters write half of h as Cast(Floor(0.5 * h)). */
 #include <math.h>
 
 #include "ir/build.h"

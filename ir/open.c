@@ -238,9 +238,9 @@ static int64_t stand_in(const struct open_sizes *open) {
     return value;
 }
 
-/* The number that stands for the operation on a and b, which has `value` in this specimen: a fixed number where the sizes
- * cancel out, a number that is known and means the same, or `value` as a new atom. What is too small to be told from
- * fixed numbers, or the lesser or greater of two, gets another value: it is a symbol then. */
+/* The number that stands for the operation on a and b, which has `value` in this specimen: a fixed number where the
+ * sizes cancel out, a number that is known and means the same, or `value` as a new atom. What is too small to be told
+ * from fixed numbers, or the lesser or greater of two, gets another value: it is a symbol then. */
 static int64_t find_or_add(struct open_sizes *open, enum open_kind kind, int64_t a, int64_t b, int64_t value) {
     const int left = term_or_number(open, a), right = term_or_number(open, b);
     const int weight = weight_of(open, left) + weight_of(open, right);
@@ -283,8 +283,8 @@ int64_t open_sum(struct open_sizes *open, int64_t a, int64_t b) {
     return a && b && either_is(open, a, b) ? note(open, OPEN_SUM, a, b, a + b) : a + b;
 }
 
-/* A prime of its own, instead of a quotient rounded down: less than it by another part of it for each of many, so that no
- * small number is left of their differences, nor of a - a / b * b. */
+/* A prime of its own, instead of a quotient rounded down: less than it by another part of it for each of many, so that
+ * no small number is left of their differences, nor of a - a / b * b. */
 static int64_t apart(const struct open_sizes *open, int64_t quotient) {
     enum { PARTS = 64, MOST_PARTS = 56, VARIED = 29, STRIDE = 5, LEAST = 1009 };
     int64_t value = quotient / PARTS * (MOST_PARTS - (int64_t)open->atoms.n * STRIDE % VARIED);

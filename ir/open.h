@@ -14,8 +14,8 @@
  * in the same way at both.
  *
  * Some numbers do not have the value that they have for the specimen's sizes, but a prime of their own, as if they were
- * sizes: quotients that are rounded down, which for the specimen's sizes may be those of other numbers, and the lesser or
- * greater of two, which would be taken for fixed numbers. A rest is what is left: b * (a / b) + a % b is a.
+ * sizes: quotients that are rounded down, which for the specimen's sizes may be those of other numbers, and the lesser
+ * or greater of two, which would be taken for fixed numbers. A rest is what is left: b * (a / b) + a % b is a.
  *
  * What decides by an extent must ask for the extent at the bound (open_most), at the typical size (open_typical), or
  * whether the answer is the same for all sizes (open_order): the specimen's own number is larger than any of them. */
@@ -113,8 +113,8 @@ int64_t open_least(struct open_sizes *open, int64_t value);
 int64_t open_most(struct open_sizes *open, int64_t value);
 int64_t open_typical(struct open_sizes *open, int64_t value);
 
-/* a + b, a / b rounded down (b > 0), a modulo b, the lesser and the greater of both: numbers that stand for them, and are
- * known from then on, where they depend on sizes. */
+/* a + b, a / b rounded down (b > 0), a modulo b, the lesser and the greater of both: numbers that stand for them, and
+ * are known from then on, where they depend on sizes. */
 int64_t open_sum(struct open_sizes *open, int64_t a, int64_t b);
 int64_t open_quotient(struct open_sizes *open, int64_t a, int64_t b);
 int64_t open_rest(struct open_sizes *open, int64_t a, int64_t b);
@@ -138,8 +138,8 @@ void open_note(struct open_sizes *open, int64_t value, int n, const int64_t *fro
 bool open_meet(struct open_sizes *open, int64_t a, int64_t b);
 
 /* The index of a size that must follow from the others for the extents of the clash to be equal, and what it then is:
- * the one that was added last, if possible one that is alone on its side. -1: there is none. Fixed numbers are no answer:
- * where elements are repeated, an extent may be 1 as well. */
+ * the one that was added last, if possible one that is alone on its side. -1: there is none. Fixed numbers are no
+ * answer: where elements are repeated, an extent may be 1 as well. */
 int open_solve(struct open_sizes *open, int64_t *value);
 
 /* A number of `from` as it is for other sizes, which are numbers of `to`. */

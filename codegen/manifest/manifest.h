@@ -28,7 +28,7 @@ struct manifest {
     const struct key *graph_key, *plan_key;
     const struct program *program; /* NULL: nothing was generated */
     const struct slices *slices;   /* NULL: weights are read where the model has them */
-    const int64_t *sizes; /* at which "touched" says what a call touches, by open->all; NULL: it does not */
+    const int64_t *sizes;          /* at which "touched" says what a call touches, by open->all; NULL: it does not */
     /* Puts further members: what the search that chose the plan has to say. NULL: there was none. */
     void (*put_search)(struct rt_json_writer *writer, const void *search);
     const void *search;

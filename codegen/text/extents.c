@@ -64,8 +64,8 @@ static const char *other_name(struct extents *extents, const char *name) {
     return extents->others.at[extents->others.n - 1].is;
 }
 
-/* The name of the entry: a letter where the size has one in the model, else the dimension's own name; of what is made of
- * sizes that of the first of them, and a number. */
+/* The name of the entry: a letter where the size has one in the model, else the dimension's own name; of what is made
+ * of sizes that of the first of them, and a number. */
 static const char *name_for(struct extents *extents, int64_t value) {
     const int size = open_first_size(extents->open, value);
     const char *name = sizes_letter(extents->sizes, value);

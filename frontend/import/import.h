@@ -51,7 +51,7 @@ struct import_options {
     const struct import_dim *dims;
     const struct import_shape *shapes;
     const struct import_bind *binds;
-    int specimen; /* of open sizes (ir/open.h) */
+    int specimen;                  /* of open sizes (ir/open.h) */
     enum rt_dtype dtype;           /* every float tensor becomes this; RT_DTYPE_NONE: all keep the model's types */
     bool train;                    /* weights are trained: nodes computed from them are not folded */
     bool sync_batch_norm;          /* --sync-batch-norm */

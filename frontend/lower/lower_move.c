@@ -16,7 +16,8 @@ static int64_t within(struct open_sizes *open, int64_t value, int64_t least, int
     return open_lesser(open, open_greater(open, value, least), most);
 }
 
-/* A bound of ONNX Slice-13 that is negative counts from the end of the dimension. One near INT64_MIN is before its begin. */
+/* A bound of ONNX Slice-13 that is negative counts from the end of the dimension. One near INT64_MIN is before its
+ * begin. */
 static int64_t from_begin(struct open_sizes *open, int64_t bound, int64_t extent) {
     return bound >= 0 || bound < -AMOUNT_LIMIT ? bound : open_sum(open, bound, extent);
 }

@@ -81,8 +81,8 @@ static struct fraction crop_and_resize(const struct axis *axis, int64_t o) {
     return (struct fraction){start * (axis->out - 1) + o * (end - start), axis->start.den * (axis->out - 1)};
 }
 
-/* The same where an extent is open: coordinate (step o + first) / by, of numbers that may depend on sizes. With `several`
- * it is 0 if there is one result. */
+/* The same where an extent is open: coordinate (step o + first) / by, of numbers that may depend on sizes. With
+ * `several` it is 0 if there is one result. */
 struct line {
     int64_t step, first, by;
     bool several;
@@ -301,7 +301,7 @@ static int mask_outside(struct lower *lower, int y, int dim, const struct resize
     return emit3(lower, OP_Where, mask, y, emit_like(lower, y, resize->outside));
 }
 
-/* Open extents: indices and weights are computed at run time, by the operations that compute those of fixed extents ---- */
+/* Open extents: indices and weights are computed at run time, as those of fixed extents are here ------------------- */
 
 /* floor((step o + first) / by) for each place o, and what is left of it as a part of `by`, an f64. */
 struct places {

@@ -100,7 +100,7 @@ int lower_known_float(struct lower *lower, int input, const char *what, double *
  * `name` is ignored if the row does not list it. */
 int lower_list(struct lower *lower, int input, const char *name, const int64_t **list, int *n);
 
-/* False if a mask of so many keys is for others than those there are; it may be for fewer, but not of an open number. */
+/* False if a mask of so many keys is for others than those there are; it may be for fewer, not of an open number. */
 bool lower_meets_keys(const struct lower *lower, int64_t length, int64_t keys);
 /* E439: the number varies, where only a fixed one will do. */
 int lower_varies(struct lower *lower, int64_t number, const char *what);

@@ -30,7 +30,8 @@ bool options_micro_batches(const struct options *options, int64_t units, int64_t
     *micro_batches = options->decisions.micro_batches;
     if (!options->global_batch) return true;
     for (int i = 0; i < options->dims.all.n; i++)
-        if (strcmp(options->dims.all.at[i].name, options->batch_dim) == 0) units *= options->dims.all.at[i].range.typical;
+        if (strcmp(options->dims.all.at[i].name, options->batch_dim) == 0)
+            units *= options->dims.all.at[i].range.typical;
     *micro_batches = units ? options->global_batch / units : 0;
     return units && options->global_batch % units == 0;
 }

@@ -1,6 +1,6 @@
-/* The reader of text IR, divided among the files of this folder: tokens.c reads characters and words, numbers.c numbers, values.c
- * types, layouts and the tensors that statements define, statements.c, schedules.c and nodes.c the statements, and
- * parse.c the text. For use inside this folder; callers include ir/text.h.
+/* The reader of text IR, divided among the files of this folder: tokens.c reads characters and words, numbers.c
+ * numbers, values.c types, layouts and the tensors that statements define, statements.c, schedules.c and nodes.c the
+ * statements, and parse.c the text. For use inside this folder; callers include ir/text.h.
  *
  * Functions that return bool report the first error as a diagnostic with its line and column, and return false. The
  * cursor is then somewhere inside the statement. Functions that read a token skip blanks before it. */
@@ -43,7 +43,7 @@ struct reader {
     struct graph *graph;
     int pair, second; /* specimen 2 * pair + second is read */
     int depth;        /* of the expression being read */
-    struct map ids; /* number in the text -> tensor id + 1, or IN_ERROR */
+    struct map ids;   /* number in the text -> tensor id + 1, or IN_ERROR */
     struct definition defined[MAX_OUTPUTS];
     int ndefined; /* tensors that the current statement defines */
     int64_t const_bytes;

@@ -15,7 +15,8 @@ void memplan_make(struct rankplan *plan);
 int memplan_verify(const struct rankplan *plan, struct diags *diags);
 
 /* Bytes of workspace of a node: what the target's kernel asks for; of an exchange of parts, all that is sent and
- * received; of other collectives, the larger of operand and result.. bound: the class with the extents of the largest sizes. */
+ * received; of other collectives, the larger of operand and result. bound: the class with the extents of the largest
+ * sizes. */
 int64_t memplan_scratch(const struct rankplan *plan, const struct rank_class *class, const struct rank_class *bound,
                         const struct node *node);
 

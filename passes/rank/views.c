@@ -313,8 +313,8 @@ static bool result_is_seen(struct finder *f, int id) {
     const struct move m = move_of(f, id);
     const struct strides operand = strides_of(f, m.node->inputs[0]);
     struct strides s;
-    return mover_of(m.node)->see(&m, 0, &operand, &s) && is_fixed(f, &s) && !(s.offset && is_callers(f, m.node->inputs[0])) &&
-           readers_take(f, m.node->outputs[0], -1, &s);
+    return mover_of(m.node)->see(&m, 0, &operand, &s) && is_fixed(f, &s) &&
+           !(s.offset && is_callers(f, m.node->inputs[0])) && readers_take(f, m.node->outputs[0], -1, &s);
 }
 
 static bool operands_lie(struct finder *f, int id) {
@@ -324,7 +324,9 @@ static bool operands_lie(struct finder *f, int id) {
     for (int k = 0; k < m.node->ninputs; k++) {
         if (node_operand(m.node, m.node->inputs[k]) != k)
             return false; /* an operand given twice cannot lie in two places */
-        if (!mover_of(m.node)->lie(&m, k, &result, &s) || !is_fixed(f, &s) || !writer_takes(f, id, m.node->inputs[k], s)) return false;
+        if (!mover_of(m.node)->lie(&m, k, &result, &s) || !is_fixed(f, &s) ||
+            !writer_takes(f, id, m.node->inputs[k], s))
+            return false;
     }
     return true;
 }

@@ -3,7 +3,6 @@
 #include <math.h>
 
 #include "ir/expr/eval.h"
-#include "passes/rewrite/open_mask.h"
 
 struct values {
     const void *data;

@@ -28,6 +28,15 @@ struct known_masks {
 struct known_mask known_mask(struct graph *graph, struct known_masks *masks, int mask, const struct tensor *score,
                              double seen);
 
+/* Note [Masks of open sizes]
+ * Exporters write masks in many ways: comparisons of positions, triangles of ones, numbers of packed sequences. Where
+ * all that a mask is computed from are open sizes (ir/open.h) and constants, it is computed here for some sizes, small
+ * ones and the largest, and compared with what the attributes of attention can say.
+ *
+ * open_mask.c: as known_mask, of such a mask; MASK_ANY also if it depends on anything else. The offset is a number of
+ * the specimen. */
+struct known_mask open_mask(struct graph *graph, int mask, double seen);
+
 /* True if `keep`, of known values, is 0 or 1, and `bias`, of the same shape, is 0 where keep is 1 and *fill, one
  * number, where it is 0; NAN if keep is 1 everywhere. */
 bool known_gate(const struct graph *graph, int keep, int bias, double *fill);

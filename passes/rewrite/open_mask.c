@@ -1,4 +1,4 @@
-#include "passes/rewrite/open_mask.h"
+#include "passes/rewrite/known_mask.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -261,7 +261,8 @@ static int open_arena(struct rt *rt, enum rt_arena arena) {
         before += rt_reaches(rt->rank_class, (enum rt_arena)a) ? rt->rank_class->bytes[a] : 0;
     if (rt_reaches(rt->rank_class, arena) && uses_segment(rt)) {
         rt->arena[arena] = (unsigned char *)rt_comm_segment(rt->comm) + before;
-        if (!rt->program->nsizes) memset(rt->arena[arena], 0, bytes); /* else only values lie there, which are written */
+        if (!rt->program->nsizes)
+            memset(rt->arena[arena], 0, bytes); /* else only values lie there, which are written */
     } else {
         rt->arena[arena] = rt->internal->owned[arena] =
             rt->program->device->allocate(rt, arena, rt_arena_bytes(rt, arena));

@@ -282,7 +282,8 @@ static int give_outputs(struct rt *rt, void *context, int micro) {
     const struct tensors *tensors = context;
     for (int i = 0; i < rt->program->noutputs; i++) {
         void *output = joined_output(rt, tensors, i);
-        if (output && micro) output = (unsigned char *)output + (size_t)micro * port_bytes(rt, &rt->program->outputs[i]);
+        if (output && micro)
+            output = (unsigned char *)output + (size_t)micro * port_bytes(rt, &rt->program->outputs[i]);
         RT_TRY(rt_give_outputs(rt, i, 1, &output));
     }
     return RT_OK;

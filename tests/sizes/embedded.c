@@ -1,7 +1,7 @@
 /* Calls samples/models/llama_any.onnx with one size after the other on two ranks, each a thread: embedded DIR
  *
- * Prints the sum of the logits for each pair of sizes, and the errors of sizes that the program was not compiled for and
- * of ranks that differ. */
+ * Prints the sum of the logits for each pair of sizes, and the errors of sizes that the program was not compiled for
+ * and of ranks that differ. */
 #include "model.h"
 
 #include <stdio.h>

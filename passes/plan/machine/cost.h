@@ -1,5 +1,6 @@
-/* Cost model, for the typical sizes where sizes are open (graph_typical): the time of a node from its annotation (flops, bytes) and a machine. It serves to balance pipeline stages
- * and to choose between plans; no plan is correct or refused because of it. */
+/* Cost model, for the typical sizes where sizes are open (graph_typical): the time of a node from its annotation
+ * (flops, bytes) and a machine. It serves to balance pipeline stages and to choose between plans; no plan is correct or
+ * refused because of it. */
 #ifndef PASSES_PLAN_COST_H
 #define PASSES_PLAN_COST_H
 

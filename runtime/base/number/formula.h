@@ -3,8 +3,8 @@
  *
  *     sum := product (("+" | "-") product)*
  *     product := factor (("*" | "/" | "//" | "%") factor)*            divisions round down
- *     factor := NUMBER | NAME | "NAME" | ("" | "floor") "(" sum ")" | ("max" | "min" | "greater" | "lesser") "(" sum ","
- *               sum ")"                                               functions in any case of letters */
+ *     factor := NUMBER | NAME | "NAME" | ("" | "floor") "(" sum ")" | ("max" | "min" | "greater" | "lesser")
+ *               "(" sum "," sum ")"                                   functions in any case of letters */
 #ifndef RT_BASE_FORMULA_H
 #define RT_BASE_FORMULA_H
 
