@@ -22,31 +22,71 @@ bool build_has_open_extent(const struct graph *graph, int id) {
     return false;
 }
 
+static int64_t difference(struct open_sizes *open, int64_t a, int64_t b) {
+    return open_sum(open, a, -b);
+}
+static int64_t negative(struct open_sizes *open, int64_t a, int64_t b) {
+    (void)open, (void)b;
+    return -a;
+}
+static int64_t same(struct open_sizes *open, int64_t a, int64_t b) {
+    (void)open, (void)b;
+    return a;
+}
+
+/* Operators on open numbers. `least`: of the first and the second operand, what they are at least; below it the result
+ * is another one. */
+static const struct arithmetic {
+    enum op_id op;
+    int64_t (*of)(struct open_sizes *open, int64_t a, int64_t b);
+    int64_t least[2];
+} arithmetic[] = {
+    {OP_Add, open_sum, {INT64_MIN, INT64_MIN}},
+    {OP_Sub, difference, {INT64_MIN, INT64_MIN}},
+    {OP_Div, open_quotient, {0, 1}},
+    {OP_Mod, open_rest, {INT64_MIN, 1}},
+    {OP_Min, open_lesser, {INT64_MIN, INT64_MIN}},
+    {OP_Max, open_greater, {INT64_MIN, INT64_MIN}},
+    {OP_Neg, negative, {INT64_MIN, INT64_MIN}},
+    {OP_Abs, same, {0, INT64_MIN}},
+};
+
+/* Orders of the operands for which a comparison holds, and for which it does not, for all sizes: bit sets. */
+enum {
+    LESS = 1 << OPEN_LESS,
+    NOT_MORE = 1 << OPEN_LESS_OR_EQUAL,
+    EQUAL = 1 << OPEN_EQUAL,
+    NOT_LESS = 1 << OPEN_GREATER_OR_EQUAL,
+    MORE = 1 << OPEN_MORE
+};
+static const struct comparison {
+    enum op_id op;
+    int holds, fails;
+} comparisons[] = {
+    {OP_Equal, EQUAL, LESS | MORE},
+    {OP_Less, LESS, EQUAL | NOT_LESS | MORE},
+    {OP_LessOrEqual, LESS | NOT_MORE | EQUAL, MORE},
+    {OP_Greater, MORE, EQUAL | NOT_MORE | LESS},
+    {OP_GreaterOrEqual, MORE | NOT_LESS | EQUAL, LESS},
+};
+
 /* Sets *result to the value of the operator for open numbers. False if it is another one for other sizes. */
 static bool fold_numbers(struct open_sizes *open, enum op_id op, int64_t a, int64_t b, int64_t *result) {
-    const enum open_order order = open_order(open, a, b);
-    const bool less = order == OPEN_LESS, more = order == OPEN_MORE;
-    switch (op) {
-    case OP_Add: *result = open_sum(open, a, b); return true;
-    case OP_Sub: *result = open_sum(open, a, -b); return true;
-    case OP_Mul: return !__builtin_mul_overflow(a, b, result);
-    case OP_Div:
-        *result = b ? open_quotient(open, a, b) : 0;
-        return open_least(open, a) >= 0 && open_least(open, b) > 0;
-    case OP_Mod: *result = b ? open_rest(open, a, b) : 0; return open_least(open, b) > 0;
-    case OP_Min: *result = open_lesser(open, a, b); return true;
-    case OP_Max: *result = open_greater(open, a, b); return true;
-    case OP_Equal: *result = order == OPEN_EQUAL; return order == OPEN_EQUAL || less || more;
-    case OP_Less: *result = less; return less || more || order == OPEN_EQUAL || order == OPEN_GREATER_OR_EQUAL;
-    case OP_Greater: *result = more; return less || more || order == OPEN_EQUAL || order == OPEN_LESS_OR_EQUAL;
-    case OP_LessOrEqual: *result = order <= OPEN_EQUAL; return order <= OPEN_EQUAL || more;
-    case OP_GreaterOrEqual:
-        *result = order >= OPEN_EQUAL && order <= OPEN_MORE;
-        return less || (order >= OPEN_EQUAL && order <= OPEN_MORE);
-    case OP_Neg: *result = -a; return true;
-    case OP_Abs: *result = a; return open_least(open, a) >= 0;
-    default: return false;
+    if (op == OP_Mul) return !__builtin_mul_overflow(a, b, result);
+    for (size_t i = 0; i < sizeof arithmetic / sizeof *arithmetic; i++) {
+        const struct arithmetic *row = &arithmetic[i];
+        if (row->op != op) continue;
+        if (open_least(open, a) < row->least[0] || open_least(open, b) < row->least[1]) return false;
+        *result = row->of(open, a, b);
+        return true;
     }
+    for (size_t i = 0; i < sizeof comparisons / sizeof *comparisons; i++) {
+        const int order = 1 << open_order(open, a, b);
+        if (comparisons[i].op != op) continue;
+        *result = (comparisons[i].holds & order) != 0;
+        return (order & (comparisons[i].holds | comparisons[i].fails)) != 0;
+    }
+    return false;
 }
 
 /* The same; false also if the result cannot be told from other numbers of the specimen. */

@@ -26,25 +26,46 @@ static double constant(struct rounded *rounded, const struct tensor *tensor, int
     return (double)rounded->value;
 }
 
-static double of_two(struct rounded *rounded, enum op_id op, double a, double b) {
-    switch (op) {
-    case OP_Add: return a + b;
-    case OP_Sub: return a - b;
-    case OP_Mul: return a * b;
-    case OP_Div: return a / b;
-    default: rounded->fails = true; return 0;
-    }
+static double add(double a, double b) {
+    return a + b;
+}
+static double subtract(double a, double b) {
+    return a - b;
+}
+static double multiply(double a, double b) {
+    return a * b;
+}
+static double divide(double a, double b) {
+    return a / b;
+}
+static double same(double a, double b) {
+    (void)b;
+    return a;
+}
+static double round_down(double a, double b) {
+    (void)b;
+    return floor(a);
+}
+static double round_up(double a, double b) {
+    (void)b;
+    return ceil(a);
+}
+static double round_even(double a, double b) {
+    (void)b;
+    return rint(a);
 }
 
-static double of_one(struct rounded *rounded, enum op_id op, double a) {
-    switch (op) {
-    case OP_Cast: return a;
-    case OP_Reshape: return a;
-    case OP_Floor: return floor(a);
-    case OP_Ceil: return ceil(a);
-    case OP_Round: return rint(a);
-    default: rounded->fails = true; return 0;
-    }
+static const struct {
+    enum op_id op;
+    double (*of)(double a, double b);
+} arithmetic[] = {{OP_Add, add},          {OP_Sub, subtract},  {OP_Mul, multiply},
+                  {OP_Div, divide},       {OP_Cast, same},     {OP_Reshape, same},
+                  {OP_Floor, round_down}, {OP_Ceil, round_up}, {OP_Round, round_even}};
+
+static double apply(struct rounded *rounded, enum op_id op, double a, double b) {
+    for (size_t i = 0; i < sizeof arithmetic / sizeof *arithmetic; i++)
+        if (arithmetic[i].op == op) return arithmetic[i].of(a, b);
+    return rounded->fails = true, 0;
 }
 
 /* Of a list that several others are joined to. */
@@ -72,8 +93,7 @@ static double element(struct rounded *rounded, int id, int64_t at, int depth) {
         if (n != 1 && n != tensor_elements(&tensor)) rounded->fails = true;
         in[k] = element(rounded, node->inputs[k], n == 1 ? 0 : at, depth - 1);
     }
-    const bool two = node->ninputs == 2 && node->op->id != OP_Reshape;
-    const double result = two ? of_two(rounded, node->op->id, in[0], in[1]) : of_one(rounded, node->op->id, in[0]);
+    const double result = apply(rounded, node->op->id, in[0], in[1]);
     if (!rt_dtype_is_float(tensor.dtype)) return trunc(result);
     return tensor.dtype == RT_F32 ? (double)(float)result : result;
 }

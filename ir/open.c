@@ -63,7 +63,12 @@ static bool is_prime(int64_t n) {
 
 /* About how large the sizes of each specimen are: the later ones are for models whose tensors have many open
  * dimensions. */
-static const int64_t magnitudes[OPEN_SPECIMENS] = {100000, 131000, 117000, 149000, 9000, 11000, 1500, 1900};
+static const int64_t magnitudes[OPEN_SPECIMENS] = {100000, 131000, 117000, 149000, 9000, 11000, 700, 900};
+
+/* No size is a smaller prime, nor stands a smaller one for what is made of sizes. */
+static int64_t least_prime(const struct open_sizes *open) {
+    return magnitudes[open->specimen] > 1009 ? 1009 : 211;
+}
 
 /* The largest number that divides all values of the size. */
 static int64_t unit_of(const struct open_range *size) {
@@ -82,11 +87,11 @@ static bool is_known(const struct open_sizes *open, int64_t value) {
 /* A multiple of the size's unit by a prime that no other size of the specimen, nor this size in another specimen, is
  * near to. */
 static int64_t specimen_of(const struct open_sizes *open, const struct open_range *size) {
-    enum { LEAST_PRIME = 1009, BETWEEN_SIZES = 211, BETWEEN_SPECIMENS = 53 };
+    enum { BETWEEN_SIZES = 211, BETWEEN_SPECIMENS = 53 };
     const int64_t unit = unit_of(size), near = magnitudes[open->specimen] * (10 + 3 * open->all.n) / 10 / unit;
     const int64_t step = size->step / unit, least = size->least / unit;
     const int64_t away = BETWEEN_SIZES * open->all.n + BETWEEN_SPECIMENS * open->specimen;
-    int64_t value = LEAST_PRIME + away * step;
+    int64_t value = least_prime(open) + away * step;
     if (value < near) value = near;
     value += step + (least - value) % step;
     while (!is_prime(value) || is_known(open, value) || is_known(open, value * unit)) value += step;
@@ -233,7 +238,7 @@ static int64_t constant_of(const struct open_sizes *open, enum open_kind kind, i
 
 /* A prime of its own, for an atom whose value in the specimen is that of a fixed number. */
 static int64_t stand_in(const struct open_sizes *open) {
-    int64_t value = magnitudes[open->specimen] * 7 / 3 + 997 * (int64_t)open->atoms.n;
+    int64_t value = magnitudes[open->specimen] * 7 / 3 + least_prime(open) * (int64_t)open->atoms.n;
     while (!is_prime(value) || is_known(open, value)) value++;
     return value;
 }
@@ -286,9 +291,9 @@ int64_t open_sum(struct open_sizes *open, int64_t a, int64_t b) {
 /* A prime of its own, instead of a quotient rounded down: less than it by another part of it for each of many, so that
  * no small number is left of their differences, nor of a - a / b * b. */
 static int64_t apart(const struct open_sizes *open, int64_t quotient) {
-    enum { PARTS = 64, MOST_PARTS = 56, VARIED = 29, STRIDE = 5, LEAST = 1009 };
+    enum { PARTS = 64, MOST_PARTS = 56, VARIED = 29, STRIDE = 5 };
     int64_t value = quotient / PARTS * (MOST_PARTS - (int64_t)open->atoms.n * STRIDE % VARIED);
-    if (value < LEAST) return stand_in(open);
+    if (value < least_prime(open)) return stand_in(open);
     while (!is_prime(value) || is_known(open, value)) value++;
     return value;
 }
@@ -632,23 +637,27 @@ static const char *print_product(const struct printer *printer, int term, bool l
     return arena_printf(printer->arena, loose ? "(%lld * %s)" : "%lld * %s", (long long)number, letters);
 }
 
+/* Appends the terms of a sum, and of sums in it, in their order; their numbers are added to *number. */
+static void put_terms(const struct printer *printer, int term, struct strbuf *out, int64_t *number) {
+    const struct open_term *t = &printer->open->terms.at[term];
+    if (t->kind == OPEN_SUM) {
+        put_terms(printer, t->a, out, number);
+        put_terms(printer, t->b, out, number);
+    } else if (t->kind == OPEN_NUMBER) {
+        *number += t->number;
+    } else {
+        strbuf_printf(out, "%s%s", out->length ? " + " : "", print(printer, term, false));
+    }
+}
+
 /* Terms in order, then the number that is left of those in it. */
 static const char *print_sum(const struct printer *printer, int term, bool loose) {
-    const struct open_term *all = printer->open->terms.at;
-    const char *text = "";
+    struct strbuf out;
     int64_t number = 0;
-    for (bool more = true; more;) {
-        more = all[term].kind == OPEN_SUM;
-        const int part = more ? all[term].b : term;
-        if (all[part].kind == OPEN_NUMBER)
-            number += all[part].number;
-        else
-            text = arena_printf(printer->arena, "%s%s%s", print(printer, part, all[part].kind == OPEN_SUM),
-                                *text ? " + " : "", text);
-        if (more) term = all[term].a;
-    }
-    if (number) text = arena_printf(printer->arena, "%s %c %lld", text, number < 0 ? '-' : '+', llabs(number));
-    return loose ? arena_printf(printer->arena, "(%s)", text) : text;
+    strbuf_init(&out, printer->arena);
+    put_terms(printer, term, &out, &number);
+    if (number) strbuf_printf(&out, " %c %lld", number < 0 ? '-' : '+', llabs(number));
+    return loose ? arena_printf(printer->arena, "(%s)", strbuf_text(&out)) : strbuf_text(&out);
 }
 
 /* Atoms have names in generated code; an expression is what a name stands for. */

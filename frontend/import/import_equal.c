@@ -59,6 +59,12 @@ static int part_of(const struct graph *graph, const struct node *concat, int64_t
     return 0;
 }
 
+/* Operators whose result has values of that operand alone. */
+static const struct {
+    enum op_id op;
+    int operand;
+} passed_on[] = {{OP_Cast, 0}, {OP_Reshape, 0}, {OP_Expand, 0}, {OP_Transpose, 0}, {OP_Where, 2}};
+
 /* All values of the tensor, or of element `at` along its last dimension, are less than this; UNKNOWN: no bound is
  * found. Negative ones, which count from the end, are not looked at. */
 static int64_t limit_of(const struct graph *graph, int id, int64_t at, int depth) {
@@ -67,26 +73,19 @@ static int64_t limit_of(const struct graph *graph, int id, int64_t at, int depth
     const int64_t value = only_value(tensor);
     if (value != UNKNOWN) return open_sum(graph->open, value, 1);
     if (!node || !depth--) return UNKNOWN;
-    switch (node->op->id) {
-    case OP_CumSum: return is_ones(graph, input(graph, node, 0)) ? tensor->dims[attr_int(node, "axis", 0)] : UNKNOWN;
-    case OP_Cast:
-    case OP_Reshape:
-    case OP_Expand:
-    case OP_Transpose: return limit_of(graph, node->inputs[0], at, depth);
-    case OP_Where: return limit_of(graph, node->inputs[2], at, depth);
-    case OP_Concat:
-        if (at < 0 || attr_int(node, "axis", 0) != tensor->ndim - 1) return UNKNOWN;
+    for (size_t i = 0; i < sizeof passed_on / sizeof *passed_on; i++)
+        if (passed_on[i].op == node->op->id) return limit_of(graph, node->inputs[passed_on[i].operand], at, depth);
+    if (node->op->id == OP_CumSum)
+        return is_ones(graph, input(graph, node, 0)) ? tensor->dims[attr_int(node, "axis", 0)] : UNKNOWN;
+    if (node->op->id == OP_Concat && at >= 0 && attr_int(node, "axis", 0) == tensor->ndim - 1) {
         const int part = part_of(graph, node, &at);
         return limit_of(graph, node->inputs[part], at, depth);
-    case OP_Add:
-    case OP_Mul: {
-        const int64_t a = limit_of(graph, node->inputs[0], at, depth), b = limit_of(graph, node->inputs[1], at, depth);
-        if (a < 1 || b < 1) return UNKNOWN;
-        if (node->op->id == OP_Add) return open_sum(graph->open, open_sum(graph->open, a, b), -1);
-        return open_sum(graph->open, open_sum(graph->open, a, -1) * open_sum(graph->open, b, -1), 1);
     }
-    default: return UNKNOWN;
-    }
+    if (node->op->id != OP_Add && node->op->id != OP_Mul) return UNKNOWN;
+    const int64_t a = limit_of(graph, node->inputs[0], at, depth), b = limit_of(graph, node->inputs[1], at, depth);
+    if (a < 1 || b < 1) return UNKNOWN;
+    if (node->op->id == OP_Add) return open_sum(graph->open, open_sum(graph->open, a, b), -1);
+    return open_sum(graph->open, open_sum(graph->open, a, -1) * open_sum(graph->open, b, -1), 1);
 }
 
 /* The number at which a size makes both equal, in all of which it is linear; UNKNOWN: there is none. */
