@@ -450,9 +450,10 @@ int64_t open_greater(struct open_sizes *open, int64_t a, int64_t b) {
     return note(open, OPEN_GREATER, a, b, a < b ? b : a);
 }
 
-/* True if value is the sum of `from` and a small number. */
+/* True if value is the sum of `from` and a number that is small, also beside it. */
 static bool is_near(int64_t value, int64_t from) {
-    return value > from - OPEN_NEAR && value < from + OPEN_NEAR;
+    const int64_t apart = value > from ? value - from : from - value;
+    return apart < OPEN_NEAR && apart < from / 8;
 }
 
 void open_note(struct open_sizes *open, int64_t value, int n, const int64_t *from) {

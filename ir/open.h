@@ -130,7 +130,7 @@ static inline bool open_at_most(struct open_sizes *open, int64_t a, int64_t b) {
 }
 
 /* Finds out what a number is that was computed from n others by an operator: their sum, or that of one and a fixed
- * number that is less than OPEN_NEAR. */
+ * number that is less than OPEN_NEAR and much less than it. */
 enum { OPEN_NEAR = 1 << 13 };
 void open_note(struct open_sizes *open, int64_t value, int n, const int64_t *from);
 
