@@ -128,13 +128,12 @@ int lower_constant(struct lower *lower) {
 
 /* Broadcasts `value`, a tensor of one element. */
 static int fill(struct lower *lower, int value, int n, const int64_t *shape) {
-    int64_t elements;
     if (value < 0) return -1;
     if (n > RT_MAX_NDIM)
         return lower_error(lower, 506, "a shape of %d dimensions: at most %d are supported", n, RT_MAX_NDIM);
     for (int d = 0; d < n; d++)
         if (shape[d] < 0) return lower_error(lower, 377, "negative extent %lld", (long long)shape[d]);
-    if (!rt_product(shape, n, &elements) || elements >> 43) return lower_too_large(lower);
+    if (!graph_shape_fits(lower->builder.graph, n, shape)) return lower_too_large(lower);
     return emit_expand(lower, emit_reshape(lower, value, 0, NULL), n, shape);
 }
 

@@ -332,7 +332,7 @@ static int emit_zeros(struct lower *lower, int x, int64_t n) {
 int lower_max_unpool(struct lower *lower) {
     struct window window = {0};
     struct tensor x = lower_input(lower, 0), indices = lower_input(lower, 1), whole = x;
-    int64_t n = tensor_elements(&x), elements;
+    int64_t n = tensor_elements(&x);
     if (check_input(lower, &window) < 0 || read_list(lower, "kernel_shape", window.n, 1, window.extent) < 0 ||
         read_steps(lower, &window) < 0 || read_pads(lower, &window) < 0)
         return -1;
@@ -343,8 +343,8 @@ int lower_max_unpool(struct lower *lower) {
         if (whole.dims[SPATIAL + d] < 1 || whole.dims[SPATIAL + d] > MOST)
             return lower_error(lower, 374, "dimension %d of the result is empty", SPATIAL + d);
     }
-    if (!rt_product(whole.dims, x.ndim, &elements) || elements >> 43) return lower_too_large(lower);
-    const int operands[] = {emit_zeros(lower, lower->inputs[0], elements), emit_reshape(lower, lower->inputs[1], 1, &n),
+    if (!graph_shape_fits(lower->builder.graph, x.ndim, whole.dims)) return lower_too_large(lower);
+    const int operands[] = {emit_zeros(lower, lower->inputs[0], tensor_elements(&whole)), emit_reshape(lower, lower->inputs[1], 1, &n),
                             emit_reshape(lower, lower->inputs[0], 1, &n)};
     int y = emit_reshape(lower, emit_along(lower, OP_ScatterElements, 3, operands, 0), x.ndim, whole.dims);
     if (y < 0 || !lower_has(lower, 2)) return lower_result(lower, y);

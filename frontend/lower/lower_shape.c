@@ -190,7 +190,6 @@ int lower_tile(struct lower *lower) {
     struct tensor x = lower_input(lower, 0), y = x;
     int n, more = 0;
     const int64_t *times = lower_known(lower, 1, "repeats", &n);
-    int64_t elements;
     if (!times) return -1;
     if (n != x.ndim) return lower_error(lower, 377, "%d repeats are given for %d dimensions", n, x.ndim);
     for (int d = 0; d < n; d++) {
@@ -199,7 +198,7 @@ int lower_tile(struct lower *lower) {
         if (!rt_mul(x.dims[d], times[d], &y.dims[d])) return lower_too_large(lower);
         more += times[d] != 1;
     }
-    if (!rt_product(y.dims, n, &elements) || elements >> 43) return lower_too_large(lower);
+    if (!graph_shape_fits(lower->builder.graph, n, y.dims)) return lower_too_large(lower);
     const struct counted *counted = lower_counted(lower, lower->inputs[0]);
     if (counted && times[counted->dim] != 1) return lower_result(lower, tile_counted(lower, &x, times, counted->dim));
     if (n + more <= RT_MAX_NDIM) return lower_result(lower, tile_all(lower, lower->inputs[0], &x, times));
