@@ -30,6 +30,7 @@ EVALUATING = {"--eval-data": "{data}"}
 # Per option: what comes of different values; other options of both ranks; the values of rank 0 and rank 1. None: not given, True: a flag.
 CASES = {
     "--input": [(DIFFERS, PLAIN, "x={work}/a.npy", "x={work}/b.npy"), (DIFFERS, PLAIN, None, "x={work}/b.npy")],
+    "--dim": [],  # of programs with open sizes: tests/sizes/embedded.py
     "--data": [(DIFFERS, {}, "{data}", "{other}"), (OWN, {}, "{data}", "{same}")],
     "--steps": [(DIFFERS, {}, "3", "2"), (DIFFERS, PLAIN | {"--data": "{data}"}, "2", None)],
     "--lr": [(DIFFERS, {}, None, "0.1"), (DIFFERS, {}, "0.5", "0.25")],

@@ -876,7 +876,6 @@ REFERENCE = {
     "TopK": topk,
     "Reshape": lambda x, a: x.reshape(a["shape"]),
     "BitCast": bit_cast,
-    "Sizes": lambda a: torch.tensor(a["values"]),
     "Transpose": lambda x, a: x.transpose(a["perm"]),
     "Expand": lambda x, a: np.broadcast_to(x, a["shape"]),
     "Slice": slice_of,
