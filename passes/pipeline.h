@@ -24,6 +24,7 @@ struct rank_class; /* passes/rank/rankplan.h */
 struct target_kernel {
     bool missing; /* there is none */
     bool halves;  /* it takes 16-bit floats, too */
+    bool dense;   /* it takes no strides, whatever the row says */
     /* Bytes of workspace that it needs for a node; NULL: none. */
     int64_t (*scratch)(const struct graph *graph, const struct rank_class *class, const struct node *node);
 };

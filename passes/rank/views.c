@@ -3,6 +3,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "passes/pipeline.h"
+
 /* What moves do to strides ----------------------------------------------------------------------------------------- */
 
 /* A node that moves elements, on ranks of one class: its attributes are those for the part. */
@@ -189,16 +191,23 @@ static const struct node *node_at(const struct finder *f, int id) {
     return &f->plan->graph->nodes.at[id];
 }
 
+/* True if the target's kernel takes no strides. */
+static bool takes_dense(const struct rankplan *plan, int op) {
+    return plan->kernels.of && plan->kernels.of[op].dense;
+}
+
 static void find_taken(struct finder *f) {
     char name[24];
     f->taken = ARENA_ARRAY(f->plan->graph->arena, struct taken, NOPS);
-    for (int o = 0; o < NOPS; o++)
-        for (int k = 0; k < MOST_OPERANDS && ops[o].call && strstr(ops[o].call, "$strided("); k++) {
+    for (int o = 0; o < NOPS; o++) {
+        if (!ops[o].call || !strstr(ops[o].call, "$strided(") || takes_dense(f->plan, o)) continue;
+        for (int k = 0; k < MOST_OPERANDS; k++) {
             snprintf(name, sizeof name, "$strided(x%d)", k);
             if (strstr(ops[o].call, name)) f->taken[o].operands |= 1u << k;
             snprintf(name, sizeof name, "$strided(y%d)", k);
             if (strstr(ops[o].call, name)) f->taken[o].results |= 1u << k;
         }
+    }
 }
 
 /* The node with the attributes for parts of the class. */

@@ -141,9 +141,11 @@ static inline int rt_attend(struct rt *rt, T *scores, const uint8_t *keep, const
     });
 }
 
-/* Scores are in SCRATCH (base/scratch.h). Query heads that share a key-value head are rows of one product. */
+/* Scores are in SCRATCH (base/scratch.h). Query heads that share a key-value head are rows of one product. Operands are
+ * dense: products take no strides (codegen/target/kernels.def). */
 template <class E, class T = typename E::type>
-RT_FAMILY int rt_attention_by_products(struct rt *rt, T *y, const T *q, const T *k, const T *v, const uint8_t *keep,
+RT_FAMILY int rt_attention_by_products(struct rt *rt, const rt_strided<T> &y, const rt_strided<const T> &q,
+                                       const rt_strided<const T> &k, const rt_strided<const T> &v, const uint8_t *keep,
                                        const T *bias, const T *sink, const rt_attention &shape) {
     const int ndim = shape.ndim;
     const int64_t heads = rt_count(shape.q, 0, ndim - 3) * shape.kv, d = shape.q[ndim - 1];
@@ -151,9 +153,9 @@ RT_FAMILY int rt_attention_by_products(struct rt *rt, T *y, const T *q, const T 
     const size_t bytes = (size_t)(heads * rows * shape.s) * sizeof(T);
     T *scores = (T *)rt->arena[RT_SCRATCH];
     void *workspace = rt->arena[RT_SCRATCH] + rt_behind_scores((int64_t)bytes);
-    RT_TRY(rt_multiply<E>(rt, rt_product{E::dtype, scores, q, k, heads, rows, d, shape.s, 0, 1, workspace, {}}));
+    RT_TRY(rt_multiply<E>(rt, rt_product{E::dtype, scores, q.at, k.at, heads, rows, d, shape.s, 0, 1, workspace, {}}));
     rt_attend(rt, scores, keep, bias, sink, shape);
-    return rt_multiply<E>(rt, rt_product{E::dtype, y, scores, v, heads, rows, shape.s, shape.e, 0, 0, workspace, {}});
+    return rt_multiply<E>(rt, rt_product{E::dtype, y.at, scores, v.at, heads, rows, shape.s, shape.e, 0, 0, workspace, {}});
 }
 
 RT_NAME(rt_attention_f32, rt_attention_by_products<rt_f32>)

@@ -115,14 +115,50 @@ static void make(struct operands *o, const struct trial *c) {
                                      .cap = c->cap};
 }
 
+/* Steps of contiguous q, k, v and y (b.., heads, lines, elements). */
+struct steps {
+    int64_t q[4], k[4], v[4], y[4];
+};
+
+static void dense(int64_t *step, int ndim, const int64_t *q, int64_t heads, int64_t lines, int64_t width) {
+    const int64_t inner[] = {heads, lines, width};
+    int64_t size = 1;
+    for (int d = ndim - 1; d >= 0; d--) {
+        step[d] = size;
+        size *= d >= ndim - 3 ? inner[d - (ndim - 3)] : q[d];
+    }
+}
+
+static struct steps dense_steps(const struct rt_attention *shape) {
+    const int64_t *q = shape->q, n = shape->ndim;
+    struct steps steps;
+    dense(steps.q, (int)n, q, q[n - 3], q[n - 2], q[n - 1]);
+    dense(steps.k, (int)n, q, shape->kv, shape->s, q[n - 1]);
+    dense(steps.v, (int)n, q, shape->kv, shape->s, shape->e);
+    dense(steps.y, (int)n, q, q[n - 3], q[n - 2], shape->e);
+    return steps;
+}
+
+/* Contiguous operands. */
+#define DEFINE_RUN(T, s)                                                                                               \
+    static int attend_##s(struct rt *rt, T *y, T *q, T *k, T *v, const uint8_t *keep, const T *bias, const T *sink,    \
+                          const struct rt_attention *shape) {                                                          \
+        const struct steps to = dense_steps(shape);                                                                    \
+        return rt_attention_##s(rt, &(struct rt_strided){y, to.y}, &(struct rt_strided){q, to.q},                      \
+                                &(struct rt_strided){k, to.k}, &(struct rt_strided){v, to.v}, keep, bias, sink,        \
+                                shape);                                                                                \
+    }
+DEFINE_RUN(float, f32)
+DEFINE_RUN(double, f64)
+
 static int run_f32(struct rt *rt, float *y, const struct operands *o, const struct rt_attention *shape) {
-    return rt_attention_f32(rt, y, o->q, o->k, o->v, shape->keep ? o->keep : NULL, shape->bias ? o->bias : NULL,
-                            shape->sink ? o->sink : NULL, shape);
+    return attend_f32(rt, y, o->q, o->k, o->v, shape->keep ? o->keep : NULL, shape->bias ? o->bias : NULL,
+                      shape->sink ? o->sink : NULL, shape);
 }
 
 static int run_f64(struct rt *rt, double *y, const struct operands *o, const struct rt_attention *shape) {
-    return rt_attention_f64(rt, y, o->q64, o->k64, o->v64, shape->keep ? o->keep : NULL, shape->bias ? o->bias64 : NULL,
-                            shape->sink ? o->sink64 : NULL, shape);
+    return attend_f64(rt, y, o->q64, o->k64, o->v64, shape->keep ? o->keep : NULL, shape->bias ? o->bias64 : NULL,
+                      shape->sink ? o->sink64 : NULL, shape);
 }
 
 /* Definition ---------------------------------------------------------------------------------------------------- */
@@ -391,14 +427,13 @@ static void test_masks_agree(void **state) {
 enum { KEYS = 150, LAST = 140 }; /* more than one tile, and a key in the last */
 
 /* One query, one head of size 1. */
-static float one(struct rt *rt, const float *k, const float *v, const uint8_t *keep, const float *bias, double fill) {
+static float one(struct rt *rt, float *k, float *v, const uint8_t *keep, const float *bias, double fill) {
     const int64_t q_dims[] = {1, 1, 1}, mask[] = {1, 1, KEYS};
     struct rt_attention shape = {.ndim = 3, .q = q_dims, .kv = 1, .s = KEYS, .e = 1, .scale = 1, .fill = fill};
-    const float q = 1;
-    float y;
+    float q = 1, y;
     if (keep) shape.keep = mask;
     if (bias) shape.bias = mask;
-    assert_int_equal(rt_attention_f32(rt, &y, &q, k, v, keep, bias, NULL, &shape), RT_OK);
+    assert_int_equal(attend_f32(rt, &y, &q, k, v, keep, bias, NULL, &shape), RT_OK);
     return y;
 }
 
@@ -437,12 +472,12 @@ static void test_nothing(void **state) {
     const int64_t none[] = {0, 2, 3, 4}, some[] = {1, 1, 1, 4};
     struct rt_attention shape = {.ndim = 4, .q = none, .kv = 2, .s = 3, .e = 4, .scale = 1};
     float x[4] = {1, 1, 1, 1}, y[4] = {5, 5, 5, 5};
-    assert_int_equal(rt_attention_f32(rt, y, x, x, x, NULL, NULL, NULL, &shape), RT_OK);
+    assert_int_equal(attend_f32(rt, y, x, x, x, NULL, NULL, NULL, &shape), RT_OK);
     assert_true(y[0] == 5);
     shape.q = some;
     shape.kv = 1;
     shape.s = 0; /* no keys: an empty sum */
-    assert_int_equal(rt_attention_f32(rt, y, x, x, x, NULL, NULL, NULL, &shape), RT_OK);
+    assert_int_equal(attend_f32(rt, y, x, x, x, NULL, NULL, NULL, &shape), RT_OK);
     assert_true(y[0] == 0 && y[3] == 0);
     test_close(rt);
 }

@@ -23,8 +23,9 @@ struct half {
                  const int64_t *, int, const int64_t *, const int64_t *, const int64_t *, int);
     void (*rope_by_f32)(const struct rt_strided *, const struct rt_strided *, const float *, const float *, int,
                         const int64_t *, int, const int64_t *, const int64_t *, const int64_t *, int);
-    int (*attention)(struct rt *, uint16_t *, const uint16_t *, const uint16_t *, const uint16_t *, const uint8_t *,
-                     const uint16_t *, const uint16_t *, const struct rt_attention *);
+    int (*attention)(struct rt *, const struct rt_strided *, const struct rt_strided *, const struct rt_strided *,
+                     const struct rt_strided *, const uint8_t *, const uint16_t *, const uint16_t *,
+                     const struct rt_attention *);
 };
 
 static const struct half halves[] = {
@@ -175,6 +176,8 @@ static void attention_once(const struct half *half, const char *kernels, int64_t
     const struct array q = make(half, 8 * t * d, 2, odd), k = make(half, 4 * s * d, 2, odd),
                        v = make(half, 4 * s * e, 2, odd), bias = make(half, 4 * t * s, 3, odd),
                        sink = make(half, 4, 2, 0);
+    const int64_t q_step[] = {4 * t * d, t * d, d, 1}, k_step[] = {2 * s * d, s * d, d, 1},
+                  v_step[] = {2 * s * e, s * e, e, 1}, y_step[] = {4 * t * e, t * e, e, 1};
     struct rt_attention shape = {.ndim = 4, .q = q_dims, .bias = bias_dims, .kv = 2, .s = s, .e = e, .scale = 0.3};
     uint16_t *y = test_new(n, 2);
     float *wide = test_new(n, 4);
@@ -184,8 +187,14 @@ static void attention_once(const struct half *half, const char *kernels, int64_t
         shape.bias = way == 2 ? keys_dims : bias_dims, shape.sink = way == 2 ? sink_dims : NULL;
         const float *wide_sink = way == 2 ? sink.wide : NULL;
         const uint16_t *half_sink = way == 2 ? sink.half : NULL;
-        assert_int_equal(rt_attention_f32(rt, wide, q.wide, k.wide, v.wide, NULL, bias.wide, wide_sink, &shape), RT_OK);
-        assert_int_equal(half->attention(rt, y, q.half, k.half, v.half, NULL, bias.half, half_sink, &shape), RT_OK);
+        assert_int_equal(rt_attention_f32(rt, &(struct rt_strided){wide, y_step}, &(struct rt_strided){q.wide, q_step},
+                                          &(struct rt_strided){k.wide, k_step}, &(struct rt_strided){v.wide, v_step},
+                                          NULL, bias.wide, wide_sink, &shape),
+                         RT_OK);
+        assert_int_equal(half->attention(rt, &(struct rt_strided){y, y_step}, &(struct rt_strided){q.half, q_step},
+                                         &(struct rt_strided){k.half, k_step}, &(struct rt_strided){v.half, v_step},
+                                         NULL, bias.half, half_sink, &shape),
+                         RT_OK);
         same(half, y, wide, n, "attention");
     }
     test_close(rt);

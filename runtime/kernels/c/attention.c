@@ -166,18 +166,13 @@ static int64_t mask_strides(const int64_t *mask, int ndim, int64_t *stride) {
     return key;
 }
 
-/* Steps of a tensor (b.., heads, lines, width) whose elements are contiguous; b.. are those of q. */
-static void steps_of(const struct rt_attention *shape, int64_t heads, int64_t lines, int64_t width, int64_t *step) {
-    const int64_t inner[] = {heads, lines, width};
-    int64_t size = 1;
-    for (int d = shape->ndim - 1; d >= 0; d--) {
-        step[d] = size;
-        size *= d >= shape->ndim - 3 ? inner[d - (shape->ndim - 3)] : shape->q[d];
-    }
+static void copy_steps(const struct rt_attention *shape, int64_t *step, const struct rt_strided *from) {
+    memcpy(step, from->step, (size_t)shape->ndim * sizeof *step);
 }
 
-/* All operands are contiguous. */
-static struct call call_of(const struct rt_attention *shape, const uint8_t *keep) {
+/* y: the result, or what has its strides. */
+static struct call call_of(const struct rt_attention *shape, const struct rt_strided *y, const struct rt_strided *q,
+                           const struct rt_strided *k, const struct rt_strided *v, const uint8_t *keep) {
     int ndim = shape->ndim;
     struct call call = {.shape = shape,
                         .batch = 1,
@@ -201,15 +196,11 @@ static struct call call_of(const struct rt_attention *shape, const uint8_t *keep
     call.keep_key = mask_strides(shape->keep, ndim, call.keep_stride);
     call.bias_key = mask_strides(shape->bias, ndim, call.bias_stride);
     mask_strides(shape->sink, ndim, call.sink_stride);
-    steps_of(shape, shape->q[ndim - 3], call.t, call.d, call.q_step);
-    steps_of(shape, shape->q[ndim - 3], call.t, call.e, call.y_step);
-    steps_of(shape, call.kv, call.s, call.d, call.k_step);
-    steps_of(shape, call.kv, call.s, call.e, call.v_step);
+    copy_steps(shape, call.y_step, y);
+    copy_steps(shape, call.q_step, q);
+    copy_steps(shape, call.k_step, k);
+    copy_steps(shape, call.v_step, v);
     return call;
-}
-
-static void copy_steps(const struct rt_attention *shape, int64_t *step, const int64_t *from) {
-    memcpy(step, from, (size_t)shape->ndim * sizeof *step);
 }
 
 /* y, and stats unless it is NULL. */
@@ -228,10 +219,11 @@ static void copy_steps(const struct rt_attention *shape, int64_t *step, const in
         }                                                                                                              \
         return RT_OK;                                                                                                  \
     }                                                                                                                  \
-    int rt_attention_##suffix(struct rt *rt, T *y, const T *q, const T *k, const T *v, const uint8_t *keep,            \
+    int rt_attention_##suffix(struct rt *rt, const struct rt_strided *y, const struct rt_strided *q,                   \
+                              const struct rt_strided *k, const struct rt_strided *v, const uint8_t *keep,             \
                               const T *bias, const T *sink, const struct rt_attention *shape) {                        \
-        const struct call call = call_of(shape, keep);                                                                 \
-        return attend_##suffix(rt, &call, y, NULL, q, k, v, bias, sink);                                               \
+        const struct call call = call_of(shape, y, q, k, v, keep);                                                     \
+        return attend_##suffix(rt, &call, y->at, NULL, q->at, k->at, v->at, bias, sink);                               \
     }
 
 RT_FLOATS(DEFINE_ATTENTION)
@@ -242,11 +234,7 @@ RT_HALVES(DEFINE_ATTENTION)
                                     const struct rt_strided *q, const struct rt_strided *k,                            \
                                     const struct rt_strided *v, const uint8_t *keep, const T *bias, const T *sink,     \
                                     const struct rt_attention *shape) {                                                \
-        struct call call = call_of(shape, keep);                                                                       \
-        copy_steps(shape, call.y_step, y->step);                                                                       \
-        copy_steps(shape, call.q_step, q->step);                                                                       \
-        copy_steps(shape, call.k_step, k->step);                                                                       \
-        copy_steps(shape, call.v_step, v->step);                                                                       \
+        const struct call call = call_of(shape, y, q, k, v, keep);                                                     \
         return attend_##suffix(rt, &call, y->at, stats, q->at, k->at, v->at, bias, sink);                              \
     }
 
@@ -263,7 +251,7 @@ int rt_flash_attention_grad_f32(struct rt *rt, const struct rt_strided *dq, cons
                                 const struct rt_strided *k, const struct rt_strided *v, const struct rt_strided *y,
                                 const float *stats, const uint8_t *keep, const float *bias,
                                 const struct rt_attention *shape) {
-    struct grad_call call = {.of = call_of(shape, keep),
+    struct grad_call call = {.of = call_of(shape, dy, q, k, v, keep),
                              .dq = *dq,
                              .dk = *dk,
                              .dv = *dv,
@@ -274,10 +262,6 @@ int rt_flash_attention_grad_f32(struct rt *rt, const struct rt_strided *dq, cons
                              .v = v->at,
                              .bias = bias,
                              .stats = stats};
-    copy_steps(shape, call.of.q_step, q->step);
-    copy_steps(shape, call.of.y_step, dy->step);
-    copy_steps(shape, call.of.k_step, k->step);
-    copy_steps(shape, call.of.v_step, v->step);
     const int64_t heads = call.of.batch * call.of.kv, spans = max_i64(1, (call.of.s + SPAN - 1) / SPAN);
     const int64_t blocks = (call.of.rows + ROWS - 1) / ROWS;
     const double products = (double)heads * (double)call.of.rows * (double)call.of.s * (double)(call.of.d + call.of.e);

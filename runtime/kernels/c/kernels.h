@@ -205,19 +205,20 @@ struct rt_attention {
     float *sums; /* (b..,heads,t,e): of values times e^(score - largest), between calls */
 };
 
-#define RT_DECLARE_ATTENTION(T, s)                                                                                     \
-    int rt_attention_##s(struct rt *rt, T *y /* (b..,heads,t,e) */, const T *q /* (b..,heads,t,d) */,                  \
-                         const T *k /* (b..,kv,s,d) */, const T *v /* (b..,kv,s,e) */, const uint8_t *keep,            \
-                         const T *bias, const T *sink, const struct rt_attention *shape);
-
-RT_FLOATS(RT_DECLARE_ATTENTION)
-RT_HALVES(RT_DECLARE_ATTENTION) /* computed in f32, as of f32 operands, and rounded once */
-
 /* A tensor whose neighbours in each dimension are `step` elements apart; 1 in the last. */
 struct rt_strided {
     void *at;
     const int64_t *step; /* (ndim) */
 };
+
+#define RT_DECLARE_ATTENTION(T, s)                                                                                     \
+    int rt_attention_##s(struct rt *rt, const struct rt_strided *y /* (b..,heads,t,e) */,                              \
+                         const struct rt_strided *q /* (b..,heads,t,d) */,                                             \
+                         const struct rt_strided *k /* (b..,kv,s,d) */, const struct rt_strided *v /* (b..,kv,s,e) */, \
+                         const uint8_t *keep, const T *bias, const T *sink, const struct rt_attention *shape);
+
+RT_FLOATS(RT_DECLARE_ATTENTION)
+RT_HALVES(RT_DECLARE_ATTENTION) /* computed in f32, as of f32 operands, and rounded once */
 
 /* Attention that keeps of each row what its gradient needs: stats, the largest score and the sum of e^(score -
  * largest), the sink's included. The gradient computes the weights from them again (Dao, "FlashAttention-2", 2023).
