@@ -344,8 +344,8 @@ int lower_max_unpool(struct lower *lower) {
             return lower_error(lower, 374, "dimension %d of the result is empty", SPATIAL + d);
     }
     if (!graph_shape_fits(lower->builder.graph, x.ndim, whole.dims)) return lower_too_large(lower);
-    const int operands[] = {emit_zeros(lower, lower->inputs[0], tensor_elements(&whole)), emit_reshape(lower, lower->inputs[1], 1, &n),
-                            emit_reshape(lower, lower->inputs[0], 1, &n)};
+    const int operands[] = {emit_zeros(lower, lower->inputs[0], tensor_elements(&whole)),
+                            emit_reshape(lower, lower->inputs[1], 1, &n), emit_reshape(lower, lower->inputs[0], 1, &n)};
     int y = emit_reshape(lower, emit_along(lower, OP_ScatterElements, 3, operands, 0), x.ndim, whole.dims);
     if (y < 0 || !lower_has(lower, 2)) return lower_result(lower, y);
     int count;
