@@ -155,8 +155,8 @@ RT_FAMILY int rt_attention_by_products(struct rt *rt, const rt_strided<T> &y, co
     void *workspace = rt->arena[RT_SCRATCH] + rt_behind_scores((int64_t)bytes);
     RT_TRY(rt_multiply<E>(rt, rt_product{E::dtype, scores, q.at, k.at, heads, rows, d, shape.s, 0, 1, workspace, {}}));
     rt_attend(rt, scores, keep, bias, sink, shape);
-    return rt_multiply<E>(
-        rt, rt_product{E::dtype, y.at, scores, v.at, heads, rows, shape.s, shape.e, 0, 0, workspace, {}});
+    return rt_multiply<E>(rt,
+                          rt_product{E::dtype, y.at, scores, v.at, heads, rows, shape.s, shape.e, 0, 0, workspace, {}});
 }
 
 RT_NAME(rt_attention_f32, rt_attention_by_products<rt_f32>)

@@ -430,7 +430,7 @@ static int count_missing(void) {
         if (k < NSAMPLES || ops[i].kind == OP_COMM || ops[i].kind == OP_SOURCE) continue;
         /* tests/cuda/attention.py, tests/training/long_sequences.py */
         if (strncmp(ops[i].name, "FlashAttention", 14) == 0 || ops[i].ring) continue;
-        if (ops[i].kind == OP_PROGRAM) continue; /* nor these: tests/cuda/rows.py */
+        if (ops[i].kind == OP_PROGRAM) continue;                /* nor these: tests/cuda/rows.py */
         if (!*ops[i].types || ops[i].types[0] == '-') continue; /* nor one without operands: tests/sizes */
         /* of two results: tests/kernels/test_fp8.c, tests/training/fp8.py */
         if (strcmp(ops[i].name, "Quantize") == 0) continue;
