@@ -9,7 +9,7 @@
 # program installs packages, as unattended upgrades do after a start, it waits for up to 10 minutes.
 set -eu
 
-build='gcc make meson ninja-build pkg-config libc6-dev libprotobuf-c-dev protobuf-c-compiler libdnnl-dev libxxhash-dev'
+build='gcc make meson ninja-build pkg-config libc6-dev libprotobuf-c-dev protobuf-c-compiler libdnnl-dev libxxhash-dev libpcre2-dev libutf8proc-dev'
 tests='clang-format libcmocka-dev libonnx-testdata mpich libmpich-dev openmpi-bin libopenmpi-dev iproute2 python3 python3-numpy python3-onnx python3-torch'
 
 usage() {

@@ -33,6 +33,7 @@ RULES = [
     ("^passes/rank/", f"{REWRITE}|^passes/(train|plan|place|rank)/|{BASE}", 0),
     ("^codegen/", f"^codegen/|^passes/|{BASE}", 5),
     ("^frontend/read/", f"^frontend/read/|{BASE}", 5),
+    ("^frontend/text/", "^frontend/text/|^ir/base/|^runtime/base/", 0),
     ("^frontend/lower/", f"^frontend/(read|lower)/|{BASE}", 8),
     ("^frontend/import/", f"^frontend/(read|lower|import)/|{BASE}", 0),
     ("^frontend/config/", f"^frontend/(config|lower)/|{BASE}", 0),

@@ -1,0 +1,56 @@
+/* tokenizer.h in a rankc that was built without the libraries: nothing can be opened. */
+#include "frontend/text/tokenizer.h"
+
+struct tokenizer *tokenizer_open(struct arena *arena, struct diags *diags, const char *path) {
+    (void)arena;
+    diag_error(diags, 440, EXIT_UNSUPPORTED, path, "rankc was built without PCRE2 or utf8proc, which tokenizers need");
+    diag_help(diags, "install libpcre2-dev and libutf8proc-dev, and build rankc anew");
+    return NULL;
+}
+
+int tokenizer_encode(struct tokenizer *tokenizer, struct arena *arena, struct diags *diags, const char *text,
+                     size_t bytes, bool special, struct token_ids *ids) {
+    (void)tokenizer, (void)arena, (void)diags, (void)text, (void)bytes, (void)special, (void)ids;
+    BUG("no tokenizer");
+}
+
+const char *tokenizer_decode(struct tokenizer *tokenizer, struct arena *arena, struct diags *diags, const int32_t *ids,
+                             int n, bool skip_special, size_t *bytes) {
+    (void)tokenizer, (void)arena, (void)diags, (void)ids, (void)n, (void)skip_special, (void)bytes;
+    BUG("no tokenizer");
+}
+
+int32_t tokenizer_id(const struct tokenizer *tokenizer, const char *token) {
+    (void)tokenizer, (void)token;
+    BUG("no tokenizer");
+}
+
+const char *tokenizer_token(const struct tokenizer *tokenizer, int32_t id) {
+    (void)tokenizer, (void)id;
+    BUG("no tokenizer");
+}
+
+bool tokenizer_is_special(const struct tokenizer *tokenizer, int32_t id) {
+    (void)tokenizer, (void)id;
+    BUG("no tokenizer");
+}
+
+int tokenizer_vocab_size(const struct tokenizer *tokenizer) {
+    (void)tokenizer;
+    BUG("no tokenizer");
+}
+
+struct token_stream *token_stream_open(struct tokenizer *tokenizer, struct arena *arena, bool skip_special) {
+    (void)tokenizer, (void)arena, (void)skip_special;
+    BUG("no tokenizer");
+}
+
+int token_stream_push(struct token_stream *stream, struct diags *diags, int32_t id, struct strbuf *text) {
+    (void)stream, (void)diags, (void)id, (void)text;
+    BUG("no tokenizer");
+}
+
+int token_stream_finish(struct token_stream *stream, struct diags *diags, struct strbuf *text) {
+    (void)stream, (void)diags, (void)text;
+    BUG("no tokenizer");
+}

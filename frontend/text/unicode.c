@@ -1,0 +1,147 @@
+#include "frontend/text/unicode.h"
+
+#include <string.h>
+#include <utf8proc.h>
+
+#include "ir/base/diag.h"
+
+int utf8_put(char to[UTF8_MOST], int32_t code) {
+    static const unsigned char first[] = {0, 0xc0, 0xe0, 0xf0};
+    const int extra = code < 0x80 ? 0 : code < 0x800 ? 1 : code < 0x10000 ? 2 : 3;
+    to[0] = (char)(first[extra] | code >> (6 * extra));
+    for (int i = 1; i <= extra; i++) to[i] = (char)(0x80 | (code >> (6 * (extra - i)) & 0x3f));
+    return extra + 1;
+}
+
+size_t utf8_last(struct span text) {
+    size_t at = text.bytes - 1;
+    while (at > 0 && (text.at[at] & 0xc0) == 0x80) at--;
+    return at;
+}
+
+int64_t utf8_count(struct span text) {
+    int64_t count = 0;
+    for (size_t i = 0; i < text.bytes; i++) count += (text.at[i] & 0xc0) != 0x80;
+    return count;
+}
+
+/* The bytes of the character that the text begins with, or minus those of the part of one that is there instead. */
+static int well_formed(const unsigned char *at, size_t left) {
+    if (at[0] < 0x80) return 1;
+    if (at[0] < 0xc2 || at[0] > 0xf4) return -1;
+    const int length = at[0] < 0xe0 ? 2 : at[0] < 0xf0 ? 3 : 4;
+    for (int i = 1; i < length; i++) {
+        const bool first = i == 1;
+        const unsigned char least = first && at[0] == 0xe0 ? 0xa0 : first && at[0] == 0xf0 ? 0x90 : 0x80;
+        const unsigned char most = first && at[0] == 0xed ? 0x9f : first && at[0] == 0xf4 ? 0x8f : 0xbf;
+        if ((size_t)i >= left || at[i] < least || at[i] > most) return -i;
+    }
+    return length;
+}
+
+bool utf8_is_valid(struct span text) {
+    for (size_t i = 0; i < text.bytes;) {
+        const int length = well_formed((const unsigned char *)text.at + i, text.bytes - i);
+        if (length < 0) return false;
+        i += (size_t)length;
+    }
+    return true;
+}
+
+struct span utf8_repair(struct arena *arena, struct span text) {
+    if (utf8_is_valid(text)) return text;
+    struct strbuf buffer;
+    strbuf_init(&buffer, arena);
+    for (size_t i = 0; i < text.bytes;) {
+        const int length = well_formed((const unsigned char *)text.at + i, text.bytes - i);
+        if (length < 0)
+            strbuf_put_code(&buffer, UNICODE_REPLACEMENT);
+        else
+            strbuf_add(&buffer, text.at + i, (size_t)length);
+        i += (size_t)(length < 0 ? -length : length);
+    }
+    return (struct span){buffer.text, buffer.length};
+}
+
+void strbuf_put_code(struct strbuf *buffer, int32_t code) {
+    char bytes[UTF8_MOST];
+    strbuf_add(buffer, bytes, (size_t)utf8_put(bytes, code));
+}
+
+/* A set of general categories. */
+#define IN(category) (1u << UTF8PROC_CATEGORY_##category)
+static bool is_in(int32_t code, unsigned categories) {
+    return categories >> utf8proc_category(code) & 1;
+}
+
+bool unicode_is_space(int32_t code) {
+    return code < 0x80 ? code == ' ' || (code >= '\t' && code <= '\r')
+                       : code == 0x85 || is_in(code, IN(ZS) | IN(ZL) | IN(ZP));
+}
+
+bool unicode_is_numeric(int32_t code) {
+    return code < 0x80 ? code >= '0' && code <= '9' : is_in(code, IN(ND) | IN(NL) | IN(NO));
+}
+
+bool unicode_is_punctuation(int32_t code) {
+    if (code > 0 && code < 0x80 && strchr("$+<=>^`|~", code)) return true;
+    return is_in(code, IN(PC) | IN(PD) | IN(PS) | IN(PE) | IN(PI) | IN(PF) | IN(PO));
+}
+
+bool unicode_is_mark(int32_t code) {
+    return code >= 0x300 && is_in(code, IN(MN) | IN(MC) | IN(ME));
+}
+
+bool unicode_is_nonspacing(int32_t code) {
+    return code >= 0x300 && is_in(code, IN(MN));
+}
+
+bool unicode_is_other(int32_t code) {
+    return is_in(code, IN(CC) | IN(CF) | IN(CO));
+}
+
+/* Alphabetic has, beside letters, letter numbers and marks, only the letters in circles and squares. */
+bool unicode_is_word(int32_t code) {
+    return is_in(code,
+                 IN(LU) | IN(LL) | IN(LT) | IN(LM) | IN(LO) | IN(NL) | IN(MN) | IN(MC) | IN(ME) | IN(ND) | IN(PC)) ||
+           code == 0x200c || code == 0x200d || (code >= 0x24b6 && code <= 0x24e9) ||
+           (code >= 0x1f130 && code <= 0x1f149) || (code >= 0x1f150 && code <= 0x1f169) ||
+           (code >= 0x1f170 && code <= 0x1f189);
+}
+
+void unicode_lower(struct strbuf *buffer, int32_t code) {
+    if (code == 0x130) { /* the only letter with two in lower case (SpecialCasing.txt) */
+        strbuf_puts(buffer, "i\xcc\x87");
+        return;
+    }
+    strbuf_put_code(buffer, utf8proc_tolower(code));
+}
+
+struct span unicode_normal(struct arena *arena, struct span text, bool compose, bool compatible) {
+    size_t ascii = 0;
+    while (ascii < text.bytes && (text.at[ascii] & 0x80) == 0) ascii++;
+    if (ascii == text.bytes) return text;
+    const utf8proc_option_t options = (utf8proc_option_t)(UTF8PROC_STABLE | (compatible ? UTF8PROC_COMPAT : 0) |
+                                                          (compose ? UTF8PROC_COMPOSE : UTF8PROC_DECOMPOSE));
+    const utf8proc_uint8_t *bytes = (const utf8proc_uint8_t *)text.at;
+    const utf8proc_ssize_t length = (utf8proc_ssize_t)text.bytes;
+    const utf8proc_ssize_t count = utf8proc_decompose(bytes, length, NULL, 0, options);
+    if (count < 0) BUG("utf8proc: %s", utf8proc_errmsg(count)); /* the text is valid UTF-8 */
+    int32_t *codes = ARENA_ARRAY(arena, int32_t, count + 1);    /* utf8proc ends the text with a NUL */
+    utf8proc_decompose(bytes, length, codes, count, options);
+    const utf8proc_ssize_t made = utf8proc_reencode(codes, count, options);
+    if (made < 0) BUG("utf8proc: %s", utf8proc_errmsg(made));
+    return (struct span){(const char *)codes, (size_t)made};
+}
+
+size_t unicode_cluster(struct span text) {
+    int32_t before, code, state = 0;
+    size_t at = (size_t)utf8_get(text.at, &before);
+    while (at < text.bytes) {
+        const int length = utf8_get(text.at + at, &code);
+        if (utf8proc_grapheme_break_stateful(before, code, &state)) break;
+        at += (size_t)length;
+        before = code;
+    }
+    return at;
+}
