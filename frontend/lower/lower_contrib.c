@@ -192,3 +192,20 @@ int lower_embed_layer_norm(struct lower *lower) {
     if (lower_wants(lower, 2)) lower->outputs[2] = sum;
     return lower_result(lower, normalised(lower, OP_LayerNorm, sum, 5, 6));
 }
+
+/* States of one position, of which several positions' stand in a window if there is one. */
+static int check_window(struct lower *lower) {
+    return lower_int(lower, "state_window") ? lower_unsupported(lower, "state_window") : 0;
+}
+
+/* CausalConvWithState: that of ONNX, and more layouts and dimensions. */
+int lower_contrib_causal_conv(struct lower *lower) {
+    if (lower_int(lower, "ndim") != 1) return lower_unsupported(lower, "more than one dimension (ndim)");
+    if (lower_int(lower, "channels_last")) return lower_unsupported(lower, "channels_last");
+    if (lower_int(lower, "dilation") != 1) return lower_unsupported(lower, "dilation");
+    return check_window(lower) < 0 ? -1 : lower_causal_conv(lower);
+}
+
+int lower_contrib_linear_attention(struct lower *lower) {
+    return check_window(lower) < 0 ? -1 : lower_linear_attention(lower);
+}

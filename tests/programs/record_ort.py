@@ -24,7 +24,7 @@ B, T, L, N, KV, H = 2, 5, 6, 4, 2, 16  # batch, queries, keys, heads, heads of k
 D = N * H
 UNDEFINED = 2
 GROUPS = {"fused": [], "gpu": [], "attention": [], "multi_head": [], "group_query": [], "quantised": [],
-          "experts": [], "experts_gated": [], "recurrent": []}
+          "experts": [], "experts_gated": [], "recurrent": [], "states": []}
 INTEGERS = {("EmbedLayerNormalization", 1), ("NhwcMaxPool", 0), ("QLinearConv", 0), ("QLinearSoftmax", 0)}  # results, by operator
 
 
@@ -178,6 +178,23 @@ case("quantised", "QLinearConv", [codes(2, 7, 6, 5), scale(0.05), zero(100), cod
                                   np.abs(spread(8)) * scale(0.02) + scale(0.001), np.zeros(8, "i1"), scale(0.3), zero(110),
                                   BYTES.integers(-500, 500, 8).astype("i4")], constant=range(1, 9), channels_last=1, pads=[1, 1, 1, 1])
 case("quantised", "QLinearSoftmax", [codes(20, 16), scale(0.5), zero(100), scale(0.0039), zero(0)], constant=(1, 2, 3, 4), axis=-1, opset=13)
+
+
+# States of convolutions and of linear attention; drawn by a generator of their own.
+STATES = np.random.default_rng(5)
+
+
+def drawn(*shape):
+    return (STATES.standard_normal(shape) * 0.5).astype("f4")
+
+
+for past, bias, activation in (None, None, "none"), (drawn(B, 6, 3), None, "silu"), (drawn(B, 6, 3), drawn(6), "swish"):
+    case("states", "CausalConvWithState", [drawn(B, 6, T), drawn(6, 1, 4), bias, past], 2, activation=activation, ndim=1, state_window=0)
+case("states", "CausalConvWithState", [drawn(B, 6, 1), drawn(6, 1, 4), None, drawn(B, 6, 3)], 2)
+for rule in "linear", "gated", "delta", "gated_delta":
+    case("states", "LinearAttention",
+         [drawn(B, T, D), drawn(B, T, KV * H), drawn(B, T, KV * 8), drawn(B, KV, H, 8), -np.abs(drawn(B, T, KV)) if "gated" in rule else None,
+          np.abs(drawn(B, T, KV)) if "delta" in rule else None], 2, q_num_heads=N, kv_num_heads=KV, update_rule=rule, scale=0.3, state_window=0)
 
 
 # Both branches of an If; a Loop that its condition ends; a Scan with axes and directions.
