@@ -23,7 +23,7 @@ def compiled(rankc, model, dims, options, out):
 def steps(rankc, program, sizes, repeat):
     """Milliseconds of each step."""
     chosen = [word for name, size in sizes.items() for word in ("--dim", f"{name}={size}")]
-    said = subprocess.run([rankc, "run", program, "--random-inputs", "1", "--threads", "1", "--repeat", str(repeat),
+    said = subprocess.run([rankc, "run", program, "--random-inputs=1", "--threads", "1", "--repeat", str(repeat),
                            "--json", *chosen], check=True, capture_output=True, text=True).stdout
     return json.loads(said)["step_ms"]["all"]
 

@@ -133,15 +133,25 @@ static bool bind_weights(struct tmpl_env *env, const struct rankplan *plan, cons
     return any;
 }
 
-static void bind_states(struct tmpl_env *env, const struct rankplan *plan) {
+/* The extents of a tensor; RT_EXTENT(k) where they follow from open sizes. */
+static const char *dims_text(struct extents *extents, struct arena *arena, const struct tensor *tensor) {
+    struct strbuf out;
+    strbuf_init(&out, arena);
+    for (int d = 0; d < tensor->ndim; d++)
+        strbuf_printf(&out, "%s%s", d ? ", " : "", extents_entry(extents, arena, tensor->dims[d]));
+    return tensor->ndim ? strbuf_text(&out) : "0";
+}
+
+static void bind_states(struct tmpl_env *env, const struct rankplan *plan, struct extents *extents) {
     const struct graph *graph = plan->graph;
+    tmpl_set(env, "keeps", graph_trains(graph) || plan->states.n ? "yes" : "");
     tmpl_list(env, "states");
     for (int i = 0; i < plan->states.n; i++) {
         const struct tensor *tensor = &graph->tensors.at[plan->states.at[i]];
         struct tmpl_env *state = tmpl_entry(env, "states");
         tmpl_set(state, "dtype", dtype_ids[tensor->dtype]);
         tmpl_setf(state, "ndim", "%d", tensor->ndim);
-        tmpl_set(state, "dims", list_of(graph->arena, tensor->dims, tensor->ndim));
+        tmpl_set(state, "dims", dims_text(extents, graph->arena, tensor));
         bind_splits(state, graph, tensor);
         bind_name(state, tensor);
     }
@@ -301,7 +311,9 @@ static void bind_classes(struct tmpl_env *env, const struct rankplan *plan, cons
         tmpl_set(entry, "output_places", places(plan, class, false, graph->outputs.n, graph->outputs.at));
         tmpl_set(entry, "weight_offsets", offsets_of(plan, class, plan->weights.n, plan->weights.at));
         tmpl_set(entry, "state_offsets", offsets_of(plan, class, plan->states.n, plan->states.at));
-        tmpl_set(entry, "bytes", list_of(graph->arena, class->bytes, RT_ARENAS));
+        tmpl_set(entry, "bytes", list_of(graph->arena, class->bytes, class->bytes[RT_STATE] ? RT_ARENAS : RT_STATE));
+        tmpl_set(entry, "replaces", class->replaced ? "yes" : "");
+        tmpl_setf(entry, "replaced", "%lld", (long long)class->replaced);
         bind_schedule(entry, graph, class, sources->of_class[c]);
         bind_transfers(entry, plan, class, sources->numbers, extents);
         tmpl_setf(entry, "nflats", "%d", class->flats.n);
@@ -504,7 +516,7 @@ int program_make(struct program *program, const struct rankplan *plan, const str
     bind_micro_batches(env, graph);
     bind_training(env, graph, info);
     bool has_constants = bind_weights(env, plan, info, &constants);
-    bind_states(env, plan);
+    bind_states(env, plan, extents);
     bind_classes(env, plan, sources, extents);
     bind_mesh(env, plan);
     add_operators(program, env, graph, target->user_kernel);

@@ -60,9 +60,10 @@ struct graph *graph_at(const struct graph *graph, const int64_t *sizes, struct a
 }
 
 const int64_t *graph_typical_sizes(const struct graph *graph) {
-    const struct open_sizes *open = graph->open;
+    struct open_sizes *open = graph->open;
     int64_t *sizes = ARENA_ARRAY(graph->arena, int64_t, OPEN_SIZES);
     for (int i = 0; i < open->all.n; i++) sizes[i] = open->all.at[i].range.typical ? open->all.at[i].range.typical : 1;
+    open_fit(open, sizes);
     return sizes;
 }
 

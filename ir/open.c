@@ -480,6 +480,7 @@ int64_t open_at(struct open_sizes *open, int64_t value, const int64_t *sizes) {
 int64_t open_typical(struct open_sizes *open, int64_t value) {
     int64_t sizes[OPEN_SIZES];
     for (int i = 0; open && i < open->all.n; i++) sizes[i] = open->all.at[i].range.typical;
+    open_fit(open, sizes);
     return open_at(open, value, sizes);
 }
 
@@ -504,7 +505,9 @@ static struct range product_range(struct range a, struct range b) {
     return range;
 }
 
-static struct range range_of(const struct open_sizes *open, int term) {
+static struct range range_of(const struct open_sizes *open, int term);
+
+static struct range range_without_bound(const struct open_sizes *open, int term) {
     const struct open_term *t = &open->terms.at[term];
     if (t->kind == OPEN_NUMBER) return (struct range){t->number, t->number};
     if (t->kind == OPEN_SIZE || t->kind == OPEN_UNIT) {
@@ -526,9 +529,31 @@ static struct range range_of(const struct open_sizes *open, int term) {
     }
 }
 
+static struct range range_of(const struct open_sizes *open, int term) {
+    const int64_t bound = open->terms.at[term].bound;
+    struct range range = range_without_bound(open, term);
+    if (bound && range.most > bound) range.most = bound;
+    return range;
+}
+
 static struct range range_of_value(struct open_sizes *open, int64_t value) {
     const int term = term_of(open, value);
     return term < 0 ? (struct range){value, value} : range_of(open, term);
+}
+
+void open_keep(struct open_sizes *open, int s, int64_t next) {
+    const int term = term_of(open, next);
+    if (term < 0) BUG("%lld depends on no size", (long long)next);
+    open->all.at[s].next = next;
+    open->terms.at[term].bound = open->all.at[s].range.most;
+}
+
+void open_fit(struct open_sizes *open, int64_t *sizes) {
+    for (int s = 0; open && s < open->all.n; s++) {
+        const struct open_size *size = &open->all.at[s];
+        const int64_t beyond = size->next ? open_at(open, size->next, sizes) - size->range.most : 0;
+        if (beyond > 0) sizes[s] = beyond < sizes[s] ? sizes[s] - beyond : 0;
+    }
 }
 
 int64_t open_least(struct open_sizes *open, int64_t value) {

@@ -40,6 +40,9 @@ struct open_size {
     const char *name;
     struct open_range range;
     int64_t value; /* in this specimen */
+    /* What the size is in the next step, of one that the program keeps itself: the rows of a cache so far. 0: the
+     * caller chooses it. */
+    int64_t next;
 };
 
 enum open_kind {
@@ -60,6 +63,7 @@ struct open_term {
     int a, b;
     int64_t number, value; /* value: in this specimen */
     int weight;            /* how many sizes and numbers it reads */
+    int64_t bound;         /* it is at most that in every step (open_keep); 0: not known to be less */
 };
 
 /* Two extents that an operator needs to be equal, and that are not. */
@@ -112,6 +116,12 @@ int64_t open_at(struct open_sizes *open, int64_t value, const int64_t *sizes);
 int64_t open_least(struct open_sizes *open, int64_t value);
 int64_t open_most(struct open_sizes *open, int64_t value);
 int64_t open_typical(struct open_sizes *open, int64_t value);
+
+/* The program keeps size s, which is `next` in the next step. That never exceeds the size's bound: who runs a step
+ * checks it. */
+void open_keep(struct open_sizes *open, int s, int64_t next);
+/* Lowers the sizes that the program keeps to those from which a step with the other sizes[] can go on. */
+void open_fit(struct open_sizes *open, int64_t *sizes);
 
 /* a + b, a / b rounded down (b > 0), a modulo b, the lesser and the greater of both: numbers that stand for them, and
  * are known from then on, where they depend on sizes. */

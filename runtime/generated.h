@@ -19,7 +19,7 @@
 extern "C" {
 #endif
 
-#define RT_FORMAT 23 /* version of struct rt_program; a program of another version is refused: RT_ERROR_MISMATCH */
+#define RT_FORMAT 24 /* version of struct rt_program; a program of another version is refused: RT_ERROR_MISMATCH */
 
 /* What open sizes are made of (ir/open.h), beside C's own operators. */
 static inline int64_t lesser(int64_t a, int64_t b) {
@@ -66,7 +66,8 @@ struct rt_weight {
     struct rt_init init;
 };
 
-/* Optimizer state, such as Adam's first moment: zero at first, kept from step to step. Cut like a weight. */
+/* Zero at first, kept from step to step: in training an optimizer's state, such as Adam's first moment; in inference a
+ * cache, or the state of a recurrent layer. Cut like a weight. */
 struct rt_state {
     enum rt_dtype dtype;
     int ndim;
@@ -116,7 +117,8 @@ struct rt_rank_class {
     /* where the complete tensors are; offset RT_ABSENT: ranks of this class do not hold it */
     const struct rt_place *inputs, *outputs;
     const size_t *weights; /* in RT_WEIGHTS, of each weight, or RT_ABSENT; of one that is cut flat the index in flats */
-    const size_t *states;  /* in RT_OPTIMIZER, of each state; likewise */
+    const size_t *states;  /* in RT_OPTIMIZER, or RT_STATE in inference, of each state; likewise */
+    size_t replaced;       /* bytes of RT_STATE, from its start on, of the states that each step replaces */
     const struct rt_flat *flats; /* stored tensors that are cut flat; their slices lie behind `bytes` of their arenas */
     int nflats;
     /* In RT_ACTIVATIONS: offset of the controls (enum rt_control) in the device's memory. RT_ABSENT: code reads them in

@@ -50,10 +50,13 @@ int rt_program_ranks(const struct rt_program *program);
 const struct rt_port *rt_program_input(const struct rt_program *program, int index);
 const struct rt_port *rt_program_output(const struct rt_program *program, int index);
 
-/* A size that each call chooses: least, least + step .. most. `name`: the dimension's in the model. */
+/* A size that each call chooses: least, least + step .. most. `name`: the dimension's in the model. Or one that the
+ * program keeps, the rows of its caches so far: `next` is 1 + the number of the extent that it becomes in the next
+ * step, and it is 0 at first. */
 struct rt_size {
     const char *name;
     int64_t least, most, step;
+    int next; /* 0: each call chooses the size */
 };
 
 /* In dims of a port: the k-th of the program's extents, the first of which are the sizes. */
@@ -134,9 +137,22 @@ int rt_scale_unit(const struct rt *rt);
 int rt_infer_step(struct rt *rt, const void *const *inputs, void *const *outputs);
 
 /* The sizes of the steps that follow, one for each of the program's (struct PREFIX_sizes of model.h); before the first
- * call the largest. All ranks choose the same. RT_ERROR_INPUT for a size that the program was not compiled for; the
- * sizes are then those of before. */
+ * call the largest. Those that the program keeps are not read. All ranks choose the same. RT_ERROR_INPUT for a size
+ * that the program was not compiled for; the sizes are then those of before. */
 int rt_set_sizes(struct rt *rt, const int64_t *sizes);
+
+/* State: what steps of inference keep for the next one (--state). Growing states are caches to which each step adds
+ * rows; others, such as those of convolutions and recurrent layers, are replaced by each step. A step that would exceed
+ * the capacity is RT_ERROR_INPUT, with code 508, before anything is written.
+ *
+ * length: the rows that are kept, 0 after rt_open and rt_state_reset, which also sets replaced states to zero; -1 if
+ * nothing grows. capacity: the rows that there is room for; INT64_MAX if nothing grows. truncate goes back to the first
+ * `length` rows; RT_ERROR_USAGE if there are fewer, or if there are replaced states, which cannot go back, and `length`
+ * is not the present one. */
+int64_t rt_state_length(const struct rt *rt);
+int64_t rt_state_capacity(const struct rt *rt);
+int rt_state_reset(struct rt *rt);
+int rt_state_truncate(struct rt *rt, int64_t length);
 
 /* The extents of an input or output for the current sizes: writes port->ndim numbers to dims. */
 int rt_port_extents(const struct rt *rt, const struct rt_port *port, int64_t *dims);

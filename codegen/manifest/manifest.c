@@ -133,8 +133,9 @@ void manifest_put_shape(json *writer, const struct graph *graph, const int64_t *
     rt_json_close(writer, ']');
 }
 
-/* Writes "sizes": what each call chooses, with the size at which "touched" is. */
-static void put_sizes(json *writer, const struct open_sizes *open, const int64_t *sizes) {
+/* Writes "sizes": what each call chooses, with the size at which "touched" is; of one that the program keeps, "next" is
+ * what it becomes in the next step. */
+static void put_sizes(json *writer, struct open_sizes *open, const int64_t *sizes) {
     rt_json_key_open(writer, "sizes", '[', RT_JSON_LINES);
     for (int i = 0; i < open->all.n; i++) {
         const struct open_range *range = &open->all.at[i].range;
@@ -144,6 +145,8 @@ static void put_sizes(json *writer, const struct open_sizes *open, const int64_t
         rt_json_key_int(writer, "most", range->most);
         rt_json_key_int(writer, "step", range->step);
         rt_json_key_int(writer, "typical", range->typical);
+        if (open->all.at[i].next)
+            rt_json_key_text(writer, "next", open_text(open, open->arena, open->all.at[i].next, NULL, false));
         if (sizes) rt_json_key_int(writer, "size", sizes[i]);
         rt_json_close(writer, '}');
     }
@@ -275,18 +278,24 @@ static void put_live(json *writer, const struct rank_class *class, int positions
     rt_json_close(writer, '}');
 }
 
-/* Writes "touched": what a call of the manifest's sizes touches of "memory". */
-static void put_touched(json *writer, const struct manifest *manifest, int c) {
-    int64_t bytes[RT_ARENAS], peak = 0;
-    if (!manifest->sizes) return;
-    rankplan_touched(manifest->plan, c, manifest->sizes, bytes);
-    rt_json_key_open(writer, "touched", '{', RT_JSON_INLINE);
+/* The bytes of each arena, of "state" where the program keeps any, and "peak", their sum. */
+static void put_arenas(json *writer, const int64_t *bytes) {
+    int64_t peak = 0;
     for (int a = 0; a < RT_ARENAS; a++) {
-        rt_json_key_int(writer, plan_arena_names[a], bytes[a]);
+        if (a != RT_STATE || bytes[a]) rt_json_key_int(writer, plan_arena_names[a], bytes[a]);
         peak += bytes[a];
     }
     rt_json_key_int(writer, "peak", peak);
     rt_json_close(writer, '}');
+}
+
+/* Writes "touched": what a call of the manifest's sizes touches of "memory". */
+static void put_touched(json *writer, const struct manifest *manifest, int c) {
+    int64_t bytes[RT_ARENAS];
+    if (!manifest->sizes) return;
+    rankplan_touched(manifest->plan, c, manifest->sizes, bytes);
+    rt_json_key_open(writer, "touched", '{', RT_JSON_INLINE);
+    put_arenas(writer, bytes);
 }
 
 static void put_classes(json *writer, const struct manifest *manifest) {
@@ -294,18 +303,12 @@ static void put_classes(json *writer, const struct manifest *manifest) {
     rt_json_key_open(writer, "classes", '[', RT_JSON_LINES);
     for (int c = 0; c < plan->nclasses; c++) {
         const struct rank_class *class = &plan->classes[c];
-        int64_t peak = 0;
         rt_json_open(writer, '{', RT_JSON_INLINE);
         put_coordinates(writer, plan, class);
         rt_json_key_text(writer, "source",
                          source_name(plan->graph->arena, manifest->target, manifest->sources->of_class[c]));
         rt_json_key_open(writer, "memory", '{', RT_JSON_INLINE);
-        for (int a = 0; a < RT_ARENAS; a++) {
-            rt_json_key_int(writer, plan_arena_names[a], class->bytes[a]);
-            peak += class->bytes[a];
-        }
-        rt_json_key_int(writer, "peak", peak);
-        rt_json_close(writer, '}');
+        put_arenas(writer, class->bytes);
         put_touched(writer, manifest, c);
         put_flats(writer, plan->graph, class);
         put_live(writer, class, plan->graph->order.n);

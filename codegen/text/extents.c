@@ -122,6 +122,8 @@ struct extents *extents_new(const struct graph *graph, const struct sizes *sizes
         VEC_PUSH(graph->arena, &extents->words, word);
         use(extents, graph->open->all.at[i].value);
     }
+    for (int i = 0; i < graph->open->all.n; i++)
+        if (graph->open->all.at[i].next) entry_of(extents, graph->open->all.at[i].next);
     return extents;
 }
 
@@ -396,6 +398,9 @@ void extents_bind(struct extents *extents, struct tmpl_env *env) {
         tmpl_setf(entry, "most", "%lld", (long long)size->range.most);
         tmpl_setf(entry, "step", "%lld", (long long)size->range.step);
         tmpl_setf(entry, "index", "%d", i);
+        tmpl_set(entry, "kept", size->next ? "; the program keeps it, and reads none" : "");
+        tmpl_set(entry, "next",
+                 size->next ? arena_printf(extents->arena, ", .next = %d", 1 + find(extents, size->next)) : "");
     }
     tmpl_set(env, "size_members", strbuf_text(&members));
     tmpl_setf(env, "nsizes", "%d", extents->open->all.n);

@@ -194,8 +194,8 @@ static int compare(struct comparison *comparison) {
     return status ? status : compare_outputs(comparison);
 }
 
-/* The open sizes of the manifest. */
-static const struct open_sizes *read_sizes(const struct compiled_model *compiled, struct arena *arena) {
+/* The open sizes of the manifest that calls choose. */
+static struct open_sizes *read_sizes(const struct compiled_model *compiled, struct arena *arena) {
     const struct rt_json *sizes = rt_json_member(compiled->root, "sizes");
     struct open_sizes *open = open_new(arena, 0);
     for (const struct rt_json *s = sizes ? sizes->first : NULL; s && open->all.n < OPEN_SIZES; s = s->next) {
@@ -204,7 +204,7 @@ static const struct open_sizes *read_sizes(const struct compiled_model *compiled
         if (!name || !rt_json_int(rt_json_member(s, "least"), &range.least) ||
             !rt_json_int(rt_json_member(s, "most"), &range.most) ||
             !rt_json_int(rt_json_member(s, "step"), &range.step) || range.step < 1 ||
-            !rt_json_int(rt_json_member(s, "typical"), &range.typical))
+            !rt_json_int(rt_json_member(s, "typical"), &range.typical) || rt_json_member(s, "next"))
             continue;
         VEC_PUSH(arena, &open->all, ((struct open_size){name, range, 0}));
     }
@@ -237,7 +237,7 @@ static int count_sets(const struct option_sizes *dims) {
 static int compare_sets(struct comparison *comparison) {
     struct cli *cli = comparison->cli;
     const struct option_sizes *dims = &cli->options->dims;
-    const struct open_sizes *open = read_sizes(comparison->compiled, cli->arena);
+    struct open_sizes *open = read_sizes(comparison->compiled, cli->arena);
     int status = 0;
     for (int set = 0; set < count_sets(dims) && !status; set++) {
         int64_t sizes[OPEN_SIZES];

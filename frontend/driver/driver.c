@@ -39,7 +39,7 @@ static int plan(const struct options *options, struct arena *arena, struct diags
 
 /* The sizes at which memory is shown: those that are given beside the bounds. */
 static int take_sizes(const struct job *job, const struct option_sizes *dims, const int64_t **out) {
-    const struct open_sizes *open = job->graph->open;
+    struct open_sizes *open = job->graph->open;
     int64_t *sizes = ARENA_ARRAY(job->arena, int64_t, OPEN_SIZES);
     for (int i = 0; open && i < open->all.n; i++) sizes[i] = open->all.at[i].range.most;
     *out = sizes;

@@ -16,8 +16,7 @@ static int no_size(const struct open_sizes *open, const char *name, struct diags
     return -1;
 }
 
-int sizes_at(const struct open_sizes *open, const struct option_size *given, int n, struct diags *diags,
-             int64_t *sizes) {
+int sizes_at(struct open_sizes *open, const struct option_size *given, int n, struct diags *diags, int64_t *sizes) {
     for (int k = 0; k < n; k++) {
         const struct open_range *size = &given[k].range;
         int i = 0;
@@ -31,5 +30,6 @@ int sizes_at(const struct open_sizes *open, const struct option_size *given, int
                               open_range_text(diags->arena, size));
         sizes[i] = size->most;
     }
+    open_fit(open, sizes);
     return 0;
 }

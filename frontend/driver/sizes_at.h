@@ -8,7 +8,6 @@
 
 /* Sets sizes[], which has values for all open sizes, to those that are given. 0, or -1 after E0201: for a name that is
  * no open size, or a size that is not one of its range. */
-int sizes_at(const struct open_sizes *open, const struct option_size *given, int n, struct diags *diags,
-             int64_t *sizes);
+int sizes_at(struct open_sizes *open, const struct option_size *given, int n, struct diags *diags, int64_t *sizes);
 
 #endif

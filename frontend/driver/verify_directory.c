@@ -413,7 +413,7 @@ int driver_show_at(const char *dir, const struct options *options, struct arena 
     int nfiles, status = read_manifest(&check, &nfiles);
     if (!status) status = read_plan(&check);
     if (!status) status = read_graph(&check, false);
-    const struct open_sizes *open = status ? NULL : check.graph->open;
+    struct open_sizes *open = status ? NULL : check.graph->open;
     for (int i = 0; open && i < open->all.n; i++) sizes[i] = open->all.at[i].range.most;
     if (!status) status = sizes_at(open, options->dims.all.at, options->dims.all.n, diags, sizes);
     if (!status) status = sizes_at(open, options->dims.more.at, options->dims.more.n, diags, sizes);

@@ -524,6 +524,7 @@ static int import_once(struct arena *arena, struct diags *diags, struct onnx_mod
     import_report_undeclared(&import);
     import_compare_signature(&import);
     if (!import.frame && import_outputs(&import, frame->scope) == 0) import_loss(&import, frame->scope);
+    if (!diags->errors) import_pairs(&import);
     if (!diags->errors && (!graph->open || !equality_find_indexed(equalities, graph))) build_compute_open(graph, diags);
     return diags->errors ? -1 : 0;
 }

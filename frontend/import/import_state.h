@@ -126,6 +126,10 @@ void import_boundaries(struct import *import, struct scope *scope);
 /* Sets the outputs of the graph. */
 int import_outputs(struct import *import, const struct scope *scope);
 
+/* import_pairs.c: makes state of the inputs and outputs that options->state names: 0, or -1 after a diagnostic. */
+
+int import_pairs(struct import *import);
+
 /* import_signature.c: the parameters of the PyTorch module that was exported. ------------------------------------- */
 
 /* Collects them from the signature in the metadata. Call it before the first import_mark. */

@@ -31,6 +31,25 @@ DIMS_FN(dims_sizes) {
     return 0;
 }
 
+/* "d0 .. c^ .. , d0 .. n^ .. -> d0 .. c^ .." */
+DIMS_FN(dims_append) {
+    const struct tensor *x = input(graph, node, 0), *rows = input(graph, node, 1);
+    const int axis = (int)attr_int(node, "axis", -1);
+    const int64_t at = attr_int(node, "at", -1);
+    if (axis < 0 || axis >= x->ndim || rows->ndim != x->ndim) return refuse(dims, why, "needs a dimension of both");
+    if (at < 0 || !open_at_most(graph->open, open_sum(graph->open, at, rows->dims[axis]), x->dims[axis]))
+        return refuse(dims, why, "the rows exceed dimension %d of extent %lld", axis, (long long)x->dims[axis]);
+    bind_each(dims, &dims->operand[0], x, "d", FACTOR_PASS);
+    dims->factor[dims->operand[0].dim[axis].factor[0]].kind = FACTOR_WHOLE;
+    dims->operand[1] = dims->operand[2] = dims->operand[0];
+    dims_set(&dims->operand[1], axis, dims_factor(dims, "n", -1, rows->dims[axis], FACTOR_WHOLE));
+    for (int d = 0; d < x->ndim; d++)
+        if (d != axis && !open_meet(graph->open, x->dims[d], rows->dims[d]))
+            return refuse(dims, why, "the rows have extent %lld in dimension %d, not %lld", (long long)rows->dims[d], d,
+                          (long long)x->dims[d]);
+    return 0;
+}
+
 DIMS_FN(dims_bit_cast) {
     const enum rt_dtype from = input(graph, node, 0)->dtype, to = rt_dtype_by_name(attr_text(node, "to", ""));
     if (to == RT_DTYPE_NONE || rt_dtype_bytes(to) != rt_dtype_bytes(from))
@@ -211,6 +230,7 @@ static bool open_slice_fits(struct open_sizes *open, int64_t extent, int64_t sta
     int64_t sizes[OPEN_SIZES];
     if (!open_is(open, extent) && !open_is(open, start) && !open_is(open, size))
         return slice_fits(extent, start, step, size);
+    if (step == 1 && start >= 0 && size >= 0 && open_at_most(open, open_sum(open, start, size), extent)) return true;
     for (unsigned corner = 0; corner < 1u << open->all.n; corner++) {
         for (int i = 0; i < open->all.n; i++) {
             const struct open_range *range = &open->all.at[i].range;

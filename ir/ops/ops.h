@@ -40,6 +40,7 @@ DIMS_FN(dims_roi_pool_grad);
 DIMS_FN(dims_reshape);
 DIMS_FN(dims_bit_cast);
 DIMS_FN(dims_sizes);
+DIMS_FN(dims_append);
 DIMS_FN(dims_transpose);
 DIMS_FN(dims_expand);
 DIMS_FN(dims_slice);

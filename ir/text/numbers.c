@@ -35,6 +35,21 @@ bool read_extent(struct reader *r) {
     return read_expression(r, &value);
 }
 
+bool read_next(struct reader *r) {
+    struct open_sizes *open = r->graph->open;
+    const char *name, *start = place(r);
+    int64_t value;
+    int s = 0;
+    if (!open || r->graph->tensors.n) return fail_at(r, start, "what sizes become comes behind them, before tensors");
+    if (!read_string(r, &name)) return false;
+    while (s < open->all.n && strcmp(open->all.at[s].name, name) != 0) s++;
+    if (s == open->all.n) return fail_at(r, start, "no size has this name");
+    if (!read_expression(r, &value)) return false;
+    if (!open_is(open, value)) return fail_at(r, start, "a size that is kept follows from sizes");
+    open_keep(open, s, value);
+    return true;
+}
+
 static const struct {
     const char *name;
     int64_t (*of)(struct open_sizes *open, int64_t a, int64_t b);

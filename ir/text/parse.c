@@ -12,13 +12,13 @@ enum {
 static const struct {
     const char *keyword;
     bool (*read)(struct reader *r);
-} statements[] = {{"operator", read_operator}, {"mesh", read_mesh},         {"chunks", read_chunks},
-                  {"file", read_file},         {"input", read_input},       {"weight", read_weight},
-                  {"const", read_const},       {"output", read_output},     {"update", read_update},
-                  {"state", read_state},       {"control", read_control},   {"parameter", read_parameter},
-                  {"segment", read_segment},   {"schedule", read_schedule}, {"run", read_run},
-                  {"post", read_post},         {"wait", read_wait},         {"model", read_model},
-                  {"from", read_from},         {"size", read_size},         {"extent", read_extent}};
+} statements[] = {
+    {"operator", read_operator}, {"mesh", read_mesh},         {"chunks", read_chunks},   {"file", read_file},
+    {"input", read_input},       {"weight", read_weight},     {"const", read_const},     {"output", read_output},
+    {"update", read_update},     {"state", read_state},       {"control", read_control}, {"parameter", read_parameter},
+    {"segment", read_segment},   {"schedule", read_schedule}, {"run", read_run},         {"post", read_post},
+    {"wait", read_wait},         {"model", read_model},       {"from", read_from},       {"size", read_size},
+    {"extent", read_extent},     {"next", read_next}};
 
 static bool read_statement(struct reader *r) {
     char word[MAX_WORD];

@@ -145,7 +145,8 @@ static void print_model(struct printer *p) {
     strbuf_printf(&p->out, " opset=%d\n", graph->opset);
 }
 
-/* The open sizes, and what is made of them by more than products, in the order in which the graph knows them. */
+/* The open sizes, and what is made of them by more than products, in the order in which the graph knows them; then what
+ * sizes that the program keeps are in the next step. */
 static void print_sizes(struct printer *p) {
     struct open_sizes *open = p->graph->open;
     for (int i = 0; open && i < open->all.n; i++) {
@@ -157,6 +158,12 @@ static void print_sizes(struct printer *p) {
         const struct open_term *term = &open->terms.at[open->atoms.at[i]];
         if (term->kind != OPEN_SIZE && term->kind != OPEN_UNIT)
             strbuf_printf(&p->out, "extent %s\n", open_text(open, p->out.arena, term->value, NULL, false));
+    }
+    for (int i = 0; open && i < open->all.n; i++) {
+        if (!open->all.at[i].next) continue;
+        strbuf_puts(&p->out, "next ");
+        strbuf_quote(&p->out, open->all.at[i].name);
+        strbuf_printf(&p->out, " %s\n", open_text(open, p->out.arena, open->all.at[i].next, NULL, false));
     }
 }
 

@@ -249,6 +249,13 @@ bool read_output(struct reader *r) {
     return true;
 }
 
+/* A state grows by rows of one dimension until pass state has made a buffer of it. */
+static bool grows(const struct tensor *state, const struct tensor *value) {
+    int differ = 0;
+    for (int d = 0; d < state->ndim && state->ndim == value->ndim; d++) differ += state->dims[d] != value->dims[d];
+    return state->kind == TENSOR_STATE && state->dtype == value->dtype && differ == 1;
+}
+
 /* Reads two tensors of one type with `between` between them. The first is a WEIGHT, or if `states` a STATE. */
 static bool read_pair(struct reader *r, const char *between, bool states, int *weight, int *value) {
     const char *start = place(r);
@@ -257,7 +264,8 @@ static bool read_pair(struct reader *r, const char *between, bool states, int *w
     const enum tensor_kind kind = tensors[*weight].kind;
     if (kind != TENSOR_WEIGHT && !(states && kind == TENSOR_STATE))
         return fail_at(r, start, states ? "only weights and states are updated" : "only weights have gradients");
-    return tensor_same_type(&tensors[*weight], &tensors[*value]) || fail_at(r, start, "the types differ");
+    return tensor_same_type(&tensors[*weight], &tensors[*value]) || grows(&tensors[*weight], &tensors[*value]) ||
+           fail_at(r, start, "the types differ");
 }
 
 bool read_update(struct reader *r) {

@@ -244,11 +244,23 @@ static bool begins_sum(const struct node *node, int axis) {
     return node->op->id == OP_AllReduceStart && attr_int(node, "mesh", -1) == axis;
 }
 
+static enum rt_arena arena_of_state(const struct graph *graph, int tensor) {
+    if (!graph_trains(graph)) return RT_STATE;
+    return graph->tensors.at[tensor].gradient ? RT_GRADIENTS : RT_OPTIMIZER;
+}
+
 static void place_state(const struct rankplan *plan, struct rank_class *class, int tensor) {
-    const enum rt_arena arena = plan->graph->tensors.at[tensor].gradient ? RT_GRADIENTS : RT_OPTIMIZER;
+    const enum rt_arena arena = arena_of_state(plan->graph, tensor);
     if (class->place[tensor].offset >= 0 || place_flat(plan, class, tensor, arena)) return;
     class->place[tensor] = (struct plan_place){arena, class->bytes[arena]};
-    class->bytes[arena] += padded(rankplan_bytes(class, plan->graph, tensor));
+    class->bytes[arena] += padded(rankplan_room(class, plan->graph, tensor));
+}
+
+/* True for a state to which steps add rows (Note [State] in passes/rewrite/state.c). */
+static bool grows(const struct graph *graph, int state) {
+    for (int u = 0; u < graph->updates.n; u++)
+        if (graph->updates.at[u].weight == state && made_by(graph, graph->updates.at[u].value, OP_Append)) return true;
+    return false;
 }
 
 /* Places the states that the class reads, accumulated gradients and moments of the optimizer, one after the other;
@@ -262,8 +274,12 @@ static void place_states(const struct rankplan *plan, struct rank_class *class, 
             if (root >= 0 && graph->tensors.at[root].kind == TENSOR_STATE && last[root] >= 0)
                 place_state(plan, class, root);
         }
-    for (int t = 0; t < graph->tensors.n; t++)
-        if (graph->tensors.at[t].kind == TENSOR_STATE && last[t] >= 0) place_state(plan, class, t);
+    for (int growing = 0; growing < 2; growing++) {
+        for (int t = 0; t < graph->tensors.n; t++)
+            if (graph->tensors.at[t].kind == TENSOR_STATE && last[t] >= 0 && grows(graph, t) == (growing == 1))
+                place_state(plan, class, t);
+        if (!growing) class->replaced = class->bytes[RT_STATE];
+    }
 }
 
 /* Updates in place ------------------------------------------------------------------------------------------------- */

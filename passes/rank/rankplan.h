@@ -8,10 +8,10 @@
  *   WEIGHTS        stored tensors that the class reads, one after the other
  *   GRADIENTS      accumulated gradients, one after the other
  *   OPTIMIZER      other states (moments, scales), one after the other
+ *   STATE          states of inference, one after the other: first those that each step replaces, then caches that grow
  *   ACTIVATIONS    computed values, which share addresses where their lifetimes allow; inputs, if the target wants them
  *   COMMUNICATION  values that ranks exchange, at equal offsets on all shards of a coordinate, so that peers reach them
- *   SCRATCH        workspace for one node at a time: that of the node that needs most
- * / */
+ *   SCRATCH        workspace for one node at a time: that of the node that needs most */
 #ifndef PASSES_RANK_RANKPLAN_H
 #define PASSES_RANK_RANKPLAN_H
 
@@ -56,6 +56,7 @@ struct rank_class {
     const struct strides **strides;
     struct plan_place *place; /* per tensor */
     int64_t bytes[RT_ARENAS]; /* without the slices of tensors that are cut flat */
+    int64_t replaced;         /* bytes of STATE, from its start on, of the states that each step replaces */
     VEC(struct rt_flat) flats;
     /* offset in ACTIVATIONS of the controls (f64 each); -1: the caller passes them after the inputs */
     int64_t controls;
@@ -92,7 +93,7 @@ struct rankplan {
     bool *moves_nothing;    /* per node: it is not executed, because its result or its operands are views */
     int *root;              /* per tensor: the tensor in whose memory it lies; itself if it is no view */
     VEC(int) weights; /* stored tensors that are read from memory and not as literals, in the order of first use */
-    VEC(int) states;  /* states in OPTIMIZER, in the order of first use */
+    VEC(int) states;  /* states in OPTIMIZER or STATE, in the order of first use */
     enum rt_packing *packing; /* per tensor: the packed format of a stored matrix that products read in panels */
     bool *shared;             /* per root: it lies in COMMUNICATION */
     struct plan_kernels kernels;

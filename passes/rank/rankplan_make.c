@@ -31,6 +31,16 @@ static bool sums_in_place(const struct graph *graph, const struct update *update
     return false;
 }
 
+/* True for the update of a state that the producer of its new value changes in place, as the last to read it: a cache
+ * to which rows are added. */
+static bool changes_in_place(const struct graph *graph, const struct update *update, const int *position,
+                             const int *last_read) {
+    const int producer = graph->tensors.at[update->value].producer;
+    const struct node *node = producer < 0 ? NULL : &graph->nodes.at[producer];
+    return node && graph->tensors.at[update->weight].kind == TENSOR_STATE && node->op->in_place &&
+           node->inputs[0] == update->weight && last_read[update->weight] <= position[producer];
+}
+
 /* Keeps what the backward phase sends from being overwritten: weight segments do not wait for the ends of sends. */
 static void keep_sent(const struct graph *graph, int *last) {
     const bool splits = schedule_last_phase(graph) == PHASE_WEIGHT;
@@ -61,13 +71,14 @@ static void join_root(struct rankplan *plan, int *last_read, int tensor, int roo
     if (last_read[tensor] > last_read[root]) last_read[root] = last_read[tensor];
 }
 
-/* Puts the new values of gradient sums into the states' memory. Other new values are read at the end of their phase. */
+/* Puts the new values of gradient sums, and of caches, into the states' memory. Other new values are read at the
+ * end of their phase. */
 static void place_sums(struct rankplan *plan, int *last_read) {
     const struct graph *graph = plan->graph;
     const int *position = graph_positions(graph, graph->arena);
     for (int i = 0; i < graph->updates.n; i++) {
         const struct update *update = &graph->updates.at[i];
-        if (sums_in_place(graph, update, position, last_read))
+        if (sums_in_place(graph, update, position, last_read) || changes_in_place(graph, update, position, last_read))
             join_root(plan, last_read, update->value, update->weight);
         else
             last_read[update->value] = graph->order.n;

@@ -13,6 +13,7 @@ enum rt_code {
     RT_CODE_MACHINE = 396,
     RT_CODE_DATA = 382, /* data out of a kernel's range, such as an index */
     RT_CODE_MEMORY = 500,
+    RT_CODE_FULL = 508,   /* a cache has no room for the rows of a step */
     RT_CODE_GROUPS = 503, /* the scale units cannot be divided into the ZeRO groups */
     RT_CODE_OPEN = 601,
     RT_CODE_CHANGED = 604, /* a file changed while it was read */
@@ -90,11 +91,12 @@ struct rt_private {
     struct checkpoint_directory *checkpoints; /* locked by rank 0 until rt_close; else NULL */
     void *mapping;                            /* of the shared segment, if this rank mapped it; else NULL */
     size_t mapping_bytes;
-    int64_t *extents;           /* rt->extents */
-    int64_t *most_extents;      /* those of the largest sizes */
-    size_t *counts;             /* two arrays of `world` entries: arguments of collectives */
-    const void **given;         /* inputs of the current step, then the controls */
-    const struct rt_call *call; /* what is executed of the current step; NULL: no step is executed */
+    int64_t sizes[RT_MAX_SIZES]; /* of the steps that follow */
+    int64_t *extents;            /* rt->extents */
+    int64_t *most_extents;       /* those of the largest sizes */
+    size_t *counts;              /* two arrays of `world` entries: arguments of collectives */
+    const void **given;          /* inputs of the current step, then the controls */
+    const struct rt_call *call;  /* what is executed of the current step; NULL: no step is executed */
     double control[RT_CONTROLS];
     double lr;               /* learning rate without the schedule's factor */
     double norm, norm_scale; /* gradient norm of the last update, and RT_RESCALE at that time */
@@ -295,6 +297,10 @@ bool rt_size_fits(const struct rt_size *size, int64_t value);
 /* Writes "1 to 512". */
 void rt_size_range(const struct rt_size *size, char *text, size_t room);
 int rt_open_sizes(struct rt *rt);
+/* Before a step: the extents for the rows that are kept so far; refuses a step for which there is no room. Behind it:
+ * the rows that it has added are kept. */
+int rt_begin_sizes(struct rt *rt);
+void rt_end_sizes(struct rt *rt);
 /* The value of a formula of sizes, such as "2 * batch", for the sizes of the current step; 0 if it is none. */
 void rt_size_formula(const struct rt *rt, const char *text, int64_t *out);
 /* Writes "; this rank has the sizes batch 2, seq 9"; nothing if sizes are fixed. */

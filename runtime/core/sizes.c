@@ -48,8 +48,70 @@ int rt_open_sizes(struct rt *rt) {
     if (!private->extents) return rt_fail_memory(rt);
     private->most_extents = private->extents + program->nextents;
     rt_most_sizes(program, sizes);
-    program->find_extents(sizes, private->extents);
     program->find_extents(sizes, private->most_extents);
+    for (int s = 0; s < program->nsizes; s++) private->sizes[s] = program->sizes[s].next ? 0 : sizes[s];
+    program->find_extents(private->sizes, private->extents);
+    return RT_OK;
+}
+
+int rt_begin_sizes(struct rt *rt) {
+    const struct rt_program *program = rt->program;
+    if (program->nsizes) program->find_extents(rt->internal->sizes, rt->internal->extents);
+    for (int s = 0; s < program->nsizes; s++) {
+        const struct rt_size *size = &program->sizes[s];
+        const int64_t rows = rt->extents[size->next ? size->next - 1 : s];
+        if (size->next && rows > size->most)
+            return rt_fail_code(rt, RT_ERROR_INPUT, RT_CODE_FULL,
+                                "the step needs room for %" PRId64
+                                " rows of state, %s, but it was compiled for %" PRId64,
+                                rows, size->name, size->most);
+    }
+    return RT_OK;
+}
+
+void rt_end_sizes(struct rt *rt) {
+    const struct rt_program *program = rt->program;
+    for (int s = 0; s < program->nsizes; s++)
+        if (program->sizes[s].next) rt->internal->sizes[s] = rt->extents[program->sizes[s].next - 1];
+}
+
+/* The number of a size that the program keeps; -1: there is none. */
+static int kept_size(const struct rt_program *program) {
+    int s = 0;
+    while (s < program->nsizes && !program->sizes[s].next) s++;
+    return s < program->nsizes ? s : -1;
+}
+
+int64_t rt_state_length(const struct rt *rt) {
+    const int s = rt ? kept_size(rt->program) : -1;
+    return s < 0 ? -1 : rt->internal->sizes[s];
+}
+
+int64_t rt_state_capacity(const struct rt *rt) {
+    const int s = rt ? kept_size(rt->program) : -1;
+    return s < 0 ? INT64_MAX : rt->program->sizes[s].most;
+}
+
+static void keep_rows(struct rt *rt, int64_t rows) {
+    for (int s = 0; s < rt->program->nsizes; s++)
+        if (rt->program->sizes[s].next) rt->internal->sizes[s] = rows;
+}
+
+int rt_state_reset(struct rt *rt) {
+    RT_NEEDS(rt, rt);
+    const size_t replaced = rt->rank_class->replaced;
+    keep_rows(rt, 0);
+    return replaced ? rt->program->device->zero(rt, rt->arena[RT_STATE], replaced) : RT_OK;
+}
+
+int rt_state_truncate(struct rt *rt, int64_t length) {
+    RT_NEEDS(rt, rt);
+    const int64_t now = rt_state_length(rt);
+    if (length < 0 || length > now)
+        return rt_fail(rt, RT_ERROR_USAGE, "state of %" PRId64 " rows cannot be cut to %" PRId64, now, length);
+    if (rt->rank_class->replaced && length != now)
+        return rt_fail(rt, RT_ERROR_USAGE, "state that each step replaces cannot go back to %" PRId64 " rows", length);
+    keep_rows(rt, length);
     return RT_OK;
 }
 
@@ -84,11 +146,13 @@ int rt_set_sizes(struct rt *rt, const int64_t *sizes) {
     for (int s = 0; s < program->nsizes; s++) {
         const struct rt_size *size = &program->sizes[s];
         char range[80];
-        if (rt_size_fits(size, sizes[s])) continue;
+        if (size->next || rt_size_fits(size, sizes[s])) continue;
         rt_size_range(size, range, sizeof range);
         return rt_fail(rt, RT_ERROR_INPUT, "size %s is %" PRId64 ", but the program was compiled for %s", size->name,
                        sizes[s], range);
     }
-    if (program->nsizes) program->find_extents(sizes, rt->internal->extents);
+    for (int s = 0; s < program->nsizes; s++)
+        if (!program->sizes[s].next) rt->internal->sizes[s] = sizes[s];
+    if (program->nsizes) program->find_extents(rt->internal->sizes, rt->internal->extents);
     return RT_OK;
 }

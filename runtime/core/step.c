@@ -379,6 +379,7 @@ int rt_infer_step(struct rt *rt, const void *const *inputs, void *const *outputs
     RT_NEEDS(rt, inputs);
     RT_NEEDS(rt, outputs);
     struct tensors tensors = {inputs, outputs};
+    RT_TRY(rt_begin_sizes(rt));
     const int threads = rt_begin_step(rt);
     double *control = rt->internal->control;
     int status = rt_end_sums(rt); /* those under way write to that memory */
@@ -387,5 +388,7 @@ int rt_infer_step(struct rt *rt, const void *const *inputs, void *const *outputs
     control[RT_STEP] = (double)rt->step;         /* random operators draw other numbers in each step and scale unit */
     if (!status) status = rt_take_first_unit(rt);
     if (!status) status = infer(rt, &tensors);
-    return rt_end_step(rt, threads, status);
+    status = rt_end_step(rt, threads, status);
+    if (!status) rt_end_sizes(rt);
+    return status;
 }

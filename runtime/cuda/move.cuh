@@ -254,6 +254,30 @@ RT_FAMILY int rt_concat(struct rt *rt, void *y, int count, std::initializer_list
     return RT_OK;
 }
 
+static inline int rt_copy(struct rt *rt, void *y, const void *x, size_t bytes) {
+    return rt_note(rt, cudaMemcpyAsync(y, x, bytes, cudaMemcpyDeviceToDevice, rt_cuda_of(rt)->stream));
+}
+
+template <class T>
+RT_FAMILY int rt_append(struct rt *rt, void *y, const void *x, const rt_strided<const void> &rows, int ndim,
+                        const rt_dims &rows_dims, const rt_dims &dims, int axis, int64_t at) {
+    const rt_dims step = rt_dense(dims, ndim), from_step = rows.step;
+    int64_t count = 1, all = 1;
+    for (int d = 0; d < ndim; d++) count *= rows_dims[d], all *= dims[d];
+    if (y != x) RT_TRY(rt_copy(rt, y, x, (size_t)all * sizeof(T)));
+    T *to = (T *)y + at * step[axis];
+    const T *from = (const T *)rows.at;
+    const rt_dims extent = rows_dims;
+    return rt_points(rt, count, [=] __device__(int64_t p) {
+        int64_t source = 0, place = 0;
+        for (int d = ndim - 1; d >= 0; d--) {
+            const int64_t i = rt_take(&p, extent[d]);
+            source += i * from_step[d], place += i * step[d];
+        }
+        to[place] = from[source];
+    });
+}
+
 template <class T>
 RT_FAMILY int rt_trilu(struct rt *rt, void *y, const void *x, int64_t outer, int64_t rows, int64_t columns, int64_t k,
                        int upper, int64_t row_start, int64_t row_jump, int64_t column_start) {
@@ -267,17 +291,14 @@ RT_FAMILY int rt_trilu(struct rt *rt, void *y, const void *x, int64_t outer, int
     });
 }
 
-static inline int rt_copy(struct rt *rt, void *y, const void *x, size_t bytes) {
-    return rt_note(rt, cudaMemcpyAsync(y, x, bytes, cudaMemcpyDeviceToDevice, rt_cuda_of(rt)->stream));
-}
-
 #define RT_CUDA_MOVE(T, N)                                                                                             \
     RT_NAME(rt_transpose_b##N, rt_transpose<T>)                                                                        \
     RT_NAME(rt_slice_b##N, rt_slice<T>)                                                                                \
     RT_NAME(rt_expand_b##N, rt_expand<T>)                                                                              \
     RT_NAME(rt_pad_b##N, rt_pad<T>)                                                                                    \
     RT_NAME(rt_concat_b##N, rt_concat<T>)                                                                              \
-    RT_NAME(rt_trilu_b##N, rt_trilu<T>)
+    RT_NAME(rt_trilu_b##N, rt_trilu<T>)                                                                                \
+    RT_NAME(rt_append_b##N, rt_append<T>)
 RT_SIZES(RT_CUDA_MOVE)
 
 #endif

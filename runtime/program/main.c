@@ -31,7 +31,7 @@ double now_ms(void) {
 }
 
 static int exit_of(int status, int code) {
-    if (code == RT_CODE_MEMORY || code == RT_CODE_GROUPS) return EXIT_LIMIT;
+    if (code == RT_CODE_MEMORY || code == RT_CODE_GROUPS || code == RT_CODE_FULL) return EXIT_LIMIT;
     switch (status) {
     case RT_OK: return EXIT_OK;
     case RT_ERROR_USAGE: return code == RT_CODE_CALLS ? EXIT_RANK : EXIT_USAGE;
@@ -120,10 +120,10 @@ static int run_step(struct rank *self, struct rt *rt, int step) {
     int status = rt->comm->driver->barrier(rt->comm);
     if (step >= 0) trace_begin_step(self->trace, step + 1), dump_begin_step(self->dump, step + 1);
     const double start = now_ms();
-    if (!status)
-        status = rt_infer_step(rt, self->job->input_data, outputs);
-    else
+    if (status)
         rt_fail_comm(rt, rt->comm, status);
+    else if (!(status = rt_state_reset(rt)))
+        status = rt_infer_step(rt, self->job->input_data, outputs);
     if (!status && (status = rt->comm->driver->barrier(rt->comm))) rt_fail_comm(rt, rt->comm, status);
     if (status) return fail_rank(self, rt, status);
     const double took = now_ms() - start;

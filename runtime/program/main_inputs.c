@@ -407,6 +407,10 @@ static int take_dims(const struct rt_program *program, const struct main_options
         const char *argument = options->dims.at[i];
         const int s = find_port(argument, names, program->nsizes);
         if (s < 0) return no_size(program, argument, failure);
+        if (program->sizes[s].next)
+            return failure_set(failure, EXIT_USAGE, RT_CODE_USAGE,
+                               "--dim: %s is the number of rows that the program keeps, which are none at first",
+                               names[s]);
         const char *text = argument + strlen(names[s]) + 1;
         char *end, range[80];
         sizes[s] = strtoll(text, &end, 10);
@@ -423,7 +427,7 @@ int inputs_read(struct rt_tensor *inputs, const struct rt_program *program, cons
     const char **files = calloc((size_t)program->ninputs + 1, sizeof *files);
     int64_t *extents = calloc((size_t)program->nextents + 1, sizeof *extents);
     int exit = files && extents ? EXIT_OK : failure_set(failure, EXIT_LIMIT, RT_CODE_MEMORY, "out of memory");
-    for (int s = 0; s < program->nsizes; s++) sizes[s] = UNKNOWN;
+    for (int s = 0; s < program->nsizes; s++) sizes[s] = program->sizes[s].next ? 0 : UNKNOWN; /* 0: an empty state */
     if (!exit) exit = take_dims(program, options, sizes, failure);
     if (!exit) exit = read_given(inputs, program, manifest->inputs, options, files, sizes, failure);
     if (!exit) exit = solve_sizes(inputs, program, manifest, sizes, extents, failure);

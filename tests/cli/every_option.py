@@ -31,7 +31,7 @@ DATA = ["--data", f"x={MLP.parent}/x.npy", "--data", f"target={MLP.parent}/targe
 GPT2_LOSS = ["--train", "--loss", "cross_entropy:logits=logits,labels=labels"]
 # options whose effect takes more than a run to see: the test that sees it
 CHECKED_BY = {
-    "ops": "user operators ..", "check": "cli operators", "broadcast": "runtime mpi", "broadcast-weights": "runtime mpi",
+    "state": "states", "ops": "user operators ..", "check": "cli operators", "broadcast": "runtime mpi", "broadcast-weights": "runtime mpi",
     "constraints": "cli constraints",
 }
 

@@ -302,6 +302,7 @@ static int import_onnx(struct job *job) {
     import.train = options->train;
     import.sync_batch_norm = options->sync_batch_norm;
     import.loss = options->loss;
+    import.state = options->state;
     import.nbinds = job->side.nbinds;
     import.binds = job->side.binds;
     if (import_model(job->arena, job->diags, job->model, &import, &job->graph) < 0) return -1;

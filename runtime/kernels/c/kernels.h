@@ -376,7 +376,8 @@ RT_NUMBERS(RT_DECLARE_RANGE)
  *             elements per outer: the middle extent times inner.
  * trilu       ONNX Trilu-14: keeps column >= row + k (upper) or column <= row + k, zeros elsewhere. Element (0,0)
  * of x is (row_start, column_start) of the matrix that k is about, and the second half of the rows is
- *             row_jump further. In place. */
+ *             row_jump further. In place.
+ * append      y = x, then rows(rows_dims) in place of what lies from index `at` of dimension `axis` on. In place. */
 #define RT_DECLARE_MOVE(T, N)                                                                                          \
     void rt_transpose_b##N(void *y /* (x_dims[perm[0]], ...) */, const void *x /* (x_dims) */, int ndim,               \
                            const int64_t *x_dims, const int *perm);                                                    \
@@ -392,7 +393,9 @@ RT_NUMBERS(RT_DECLARE_RANGE)
                         int64_t outer, const int64_t *extents /* (count) */);                                          \
     void rt_trilu_b##N(void *y /* (outer,rows,columns) */, const void *x /* (outer,rows,columns) */, int64_t outer,    \
                        int64_t rows, int64_t columns, int64_t k, int upper, int64_t row_start, int64_t row_jump,       \
-                       int64_t column_start);
+                       int64_t column_start);                                                                          \
+    void rt_append_b##N(void *y /* (dims) */, const void *x /* (dims) */, const struct rt_strided *rows, int ndim,     \
+                        const int64_t *rows_dims, const int64_t *dims, int axis, int64_t at);
 
 RT_SIZES(RT_DECLARE_MOVE)
 

@@ -193,6 +193,12 @@ def bit_cast(x, a):
     return np.ascontiguousarray(x.astype(was)).view(to)
 
 
+def append(x, rows, a):
+    out = x.copy()
+    np.moveaxis(out, a["axis"], 0)[a["at"]:a["at"] + rows.shape[a["axis"]]] = np.moveaxis(rows, a["axis"], 0)
+    return out
+
+
 def cumprod(x, a):
     axis = a["axis"]
     x = np.flip(x, axis) if a["reverse"] else x
@@ -875,6 +881,7 @@ REFERENCE = {
     "ArgMin": argument(np.argmin),
     "TopK": topk,
     "Reshape": lambda x, a: x.reshape(a["shape"]),
+    "Append": append,
     "BitCast": bit_cast,
     "Transpose": lambda x, a: x.transpose(a["perm"]),
     "Expand": lambda x, a: np.broadcast_to(x, a["shape"]),

@@ -1,0 +1,189 @@
+/* --state: inputs that become state, whose new value is an output (Note [State] in passes/rewrite/state.c). */
+#include <string.h>
+
+#include "frontend/import/import_state.h"
+#include "ir/base/str.h"
+
+struct pattern {
+    const char *input, *output; /* at most one "*" each */
+};
+
+static const struct pattern patterns[] = {
+#define PAIR(input, output) {input, output},
+#include "frontend/import/import_pairs.def"
+#undef PAIR
+};
+enum { PATTERNS = sizeof patterns / sizeof *patterns, MOST_SAID = 4 };
+
+/* The text that "*" stands for if the name is of the pattern; NULL: it is not. "" where the pattern has no "*". */
+static const char *matched(struct arena *arena, const char *pattern, const char *name) {
+    const size_t before = strcspn(pattern, "*"), length = strlen(name);
+    if (!pattern[before]) return strcmp(pattern, name) ? NULL : "";
+    const char *behind = pattern + before + 1;
+    if (length < before + strlen(behind) || strncmp(name, pattern, before) != 0) return NULL;
+    if (strcmp(name + length - strlen(behind), behind) != 0) return NULL;
+    return arena_printf(arena, "%.*s", (int)(length - before - strlen(behind)), name + before);
+}
+
+static const char *filled(struct arena *arena, const char *pattern, const char *with) {
+    const int before = (int)strcspn(pattern, "*");
+    return arena_printf(arena, "%.*s%s%s", before, pattern, pattern[before] ? with : "",
+                        pattern + before + !!pattern[before]);
+}
+
+static int output_named(const struct graph *graph, const char *name) {
+    for (int o = 0; o < graph->outputs.n; o++)
+        if (strcmp(graph->output_names.at[o], name) == 0) return o;
+    return -1;
+}
+
+/* The output that the pattern gives the input; -1: none. *wanted: its name, where the input is of the pattern. */
+static int output_of(const struct import *import, const struct pattern *pattern, int input, const char **wanted) {
+    const struct graph *graph = import->graph;
+    const char *with = matched(import->arena, pattern->input, graph->tensors.at[input].name);
+    if (!with) return -1;
+    *wanted = filled(import->arena, pattern->output, with);
+    return output_named(graph, *wanted);
+}
+
+/* A pair as it is found. */
+struct pair {
+    int input, output; /* tensor; index of the output */
+    const struct pattern *of;
+};
+
+struct pairs {
+    struct import *import;
+    VEC(struct pattern) given;
+    VEC(struct pair) all;
+    VEC(const char *) alone; /* inputs that are of a pattern and have no output */
+};
+
+static bool fits(const struct graph *graph, int input, int output) {
+    const struct tensor *past = &graph->tensors.at[input], *present = &graph->tensors.at[graph->outputs.at[output]];
+    return past->ndim == present->ndim && past->dtype == present->dtype && graph->outputs.at[output] != input;
+}
+
+static void find(struct pairs *pairs, int npatterns, const struct pattern *of) {
+    const struct graph *graph = pairs->import->graph;
+    for (int i = 0; i < graph->inputs.n; i++) {
+        const char *wanted = NULL;
+        int output = -1, p = 0;
+        for (; p < npatterns && output < 0; p++) {
+            output = output_of(pairs->import, &of[p], graph->inputs.at[i], &wanted);
+            if (output >= 0 && !fits(graph, graph->inputs.at[i], output)) output = -1;
+        }
+        if (output >= 0)
+            VEC_PUSH(pairs->import->arena, &pairs->all, ((struct pair){graph->inputs.at[i], output, &of[p - 1]}));
+        else if (wanted)
+            VEC_PUSH(pairs->import->arena, &pairs->alone, graph->tensors.at[graph->inputs.at[i]].name);
+    }
+}
+
+/* The names of the patterns that were met: "'past_key_values.*' and 'present.*'". */
+static const char *said(const struct pairs *pairs) {
+    struct strbuf out;
+    int n = 0;
+    strbuf_init(&out, pairs->import->arena);
+    for (int i = 0; i < pairs->all.n; i++) {
+        bool before = false;
+        for (int k = 0; k < i; k++) before = before || pairs->all.at[k].of == pairs->all.at[i].of;
+        if (before) continue;
+        strbuf_printf(&out, "%s%s to %s", n++ ? ", " : "", diag_quote(pairs->import->diags, pairs->all.at[i].of->input),
+                      diag_quote(pairs->import->diags, pairs->all.at[i].of->output));
+    }
+    return strbuf_text(&out);
+}
+
+/* IN=OUT,.. */
+static int read_patterns(struct pairs *pairs, const char *text) {
+    struct arena *arena = pairs->import->arena;
+    for (const char *at = text; *at;) {
+        const size_t length = strcspn(at, ","), equals = strcspn(at, "=");
+        if (equals >= length || equals == 0 || equals + 1 == length)
+            return diag_error(pairs->import->diags, 201, EXIT_USAGE, NULL,
+                              "--state takes auto, none or IN=OUT,.., not '%s'",
+                              str_escape(arena, text, strlen(text), 120));
+        const struct pattern pattern = {arena_printf(arena, "%.*s", (int)equals, at),
+                                        arena_printf(arena, "%.*s", (int)(length - equals - 1), at + equals + 1)};
+        VEC_PUSH(arena, &pairs->given, pattern);
+        at += length + (at[length] == ',');
+    }
+    return 0;
+}
+
+/* Every given pattern must name something. */
+static int check_given(const struct pairs *pairs) {
+    for (int p = 0; p < pairs->given.n; p++) {
+        bool met = false;
+        for (int i = 0; i < pairs->all.n; i++) met = met || pairs->all.at[i].of == &pairs->given.at[p];
+        if (met) continue;
+        return diag_error(pairs->import->diags, 441, EXIT_UNSUPPORTED, pairs->import->model->place,
+                          "--state %s=%s names no input and output of one type", pairs->given.at[p].input,
+                          pairs->given.at[p].output);
+    }
+    return 0;
+}
+
+static void remove_input(struct graph *graph, int tensor) {
+    int n = 0;
+    for (int i = 0; i < graph->inputs.n; i++)
+        if (graph->inputs.at[i] != tensor) graph->inputs.at[n++] = graph->inputs.at[i];
+    graph->inputs.n = n;
+}
+
+static void remove_outputs(struct graph *graph, const struct pairs *pairs) {
+    int n = 0;
+    for (int o = 0; o < graph->outputs.n; o++) {
+        bool state = false;
+        for (int i = 0; i < pairs->all.n; i++) state = state || pairs->all.at[i].output == o;
+        if (state) continue;
+        graph->outputs.at[n] = graph->outputs.at[o];
+        graph->output_names.at[n++] = graph->output_names.at[o];
+    }
+    graph->outputs.n = graph->output_names.n = n;
+}
+
+static int apply(struct pairs *pairs) {
+    struct graph *graph = pairs->import->graph;
+    if (pairs->import->options->train)
+        return diag_error(pairs->import->diags, 441, EXIT_UNSUPPORTED, pairs->import->model->place,
+                          "programs that train keep no state of the model's (--state)");
+    if (graph->counted.n)
+        return diag_error(pairs->import->diags, 441, EXIT_UNSUPPORTED, pairs->import->model->place,
+                          "a model whose outputs have sizes that depend on data keeps no state");
+    for (int i = 0; i < pairs->all.n; i++) {
+        const struct pair *pair = &pairs->all.at[i];
+        graph->tensors.at[pair->input].kind = TENSOR_STATE;
+        graph_add_update(graph, pair->input, graph->outputs.at[pair->output]);
+        remove_input(graph, pair->input);
+    }
+    remove_outputs(graph, pairs);
+    return 0;
+}
+
+int import_pairs(struct import *import) {
+    const char *text = import->options->state;
+    const bool none = !text || strcmp(text, "none") == 0, automatic = none || strcmp(text, "auto") == 0;
+    struct pairs pairs = {.import = import};
+    if (none && (text || import->options->train)) return 0;
+    if (!automatic && read_patterns(&pairs, text) < 0) return -1;
+    find(&pairs, automatic ? PATTERNS : pairs.given.n, automatic ? patterns : pairs.given.at);
+    if (check_given(&pairs) < 0) return -1;
+    if (none) {
+        if (pairs.all.n)
+            diag_remark(import->diags, import->model->place,
+                        "%d inputs and outputs look like state that steps keep (%s): "
+                        "--state auto keeps it in memory",
+                        pairs.all.n, said(&pairs));
+        return 0;
+    }
+    if (!pairs.all.n)
+        return diag_error(import->diags, 441, EXIT_UNSUPPORTED, import->model->place,
+                          "no input and output have names of state; --state IN=OUT,.. names them");
+    diag_remark(import->diags, import->model->place, "%d inputs are state: %s", pairs.all.n, said(&pairs));
+    for (int i = 0; i < pairs.alone.n && i < MOST_SAID; i++)
+        diag_remark(import->diags, import->model->place, "input %s looks like state, but no output has its new value",
+                    diag_quote(import->diags, pairs.alone.at[i]));
+    return apply(&pairs);
+}
