@@ -1,63 +1,8 @@
 /* rankc run DIR|MODEL.onnx, rankc train DIR: start the ranks of a compiled model. */
-#include <errno.h>
-#include <fcntl.h>
-#include <fnmatch.h>
-#include <inttypes.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
-#include "frontend/cli/ckpt/checkpoint.h"
+#include "frontend/cli/cache.h"
 #include "frontend/cli/cli.h"
-#include "frontend/cli/compiled_model.h"
 #include "frontend/cli/run_sizes.h"
-#include "frontend/driver/driver.h"
-#include "frontend/driver/output/integrity.h"
-#include "passes/plan/machine/machine.h"
-#include "runtime/base/thread/cores.h"
-#include "runtime/base/number/hash.h"
-#include "runtime/base/io/progress.h"
-#include "runtime/base/text/reason.h"
-#include "runtime/launch.h"
-
-/* ---- compiling into the cache ---- */
-
-/* Creates a directory that only the user can access, unless it exists. */
-static int make_directory(const char *path, struct cli *cli) {
-    if (!mkdir(path, 0700) || errno == EEXIST) return 0;
-    return diag_errno(cli->diags, 611, NULL, "create", path);
-}
-
-/* $XDG_CACHE_HOME/rankc or $HOME/.cache/rankc; NULL with a diagnostic. A relative XDG_CACHE_HOME is to be ignored
- * (XDG Base Directory Specification). */
-static const char *cache_directory(struct cli *cli) {
-    const char *base = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
-    if (!base || *base != '/') base = home && *home ? arena_printf(cli->arena, "%s/.cache", home) : NULL;
-    if (!base) {
-        diag_error(cli->diags, 606, EXIT_SYSTEM, NULL,
-                   "no cache directory for the compiled model: neither XDG_CACHE_HOME nor HOME is set");
-        diag_help(cli->diags, "'rankc compile -o DIR' writes to any directory");
-        return NULL;
-    }
-    const char *path = arena_printf(cli->arena, "%s/rankc", base);
-    return make_directory(base, cli) || make_directory(path, cli) ? NULL : path;
-}
-
-/* The instance name in the cache: a hash of the model's path and the options, so that two files called model.onnx do
- * not replace each other. */
-static const char *cache_instance(const char *model, struct cli *cli) {
-    struct rt_hash hash;
-    char hex[RT_HASH_HEX];
-    rt_hash_start(&hash);
-    rt_hash_text(&hash, model);
-    for (int i = 0; i < OPTIONS; i++)
-        if (option_rows[i].key != KEY_NONE)
-            rt_hash_text(&hash, options_text(cli->options, (enum option_id)i, cli->arena));
-    rt_hash_hex(&hash, hex);
-    return arena_copy(cli->arena, hex, 16);
-}
+#include "frontend/cli/start.h"
 
 /* True if the model may be compiled with other bounds. */
 static bool is_refused(const struct diags *diags) {
@@ -67,12 +12,11 @@ static bool is_refused(const struct diags *diags) {
 
 /* Compiles with bounds for the dimensions that have no size, and says which; with the sizes of the inputs where the
  * model cannot have others. */
-static int compile_with_bounds(const struct options *given, struct cli *cli, struct driver_result *result) {
+static int compile_with_bounds(const struct options *given, const char *directory, struct cli *cli,
+                               struct driver_result *result) {
     struct option_sizes sizes;
     if (driver_sizes_of_inputs(given, cli->arena, &sizes) < 0 || !sizes.all.n)
         return driver_compile(given, cli->arena, cli->diags, result);
-    const char *directory =
-        arena_printf(cli->arena, "%s/%s/%s", given->output, options_model(given, cli->arena), given->instance_name);
     for (enum run_bounds bounds = BOUNDS_FROM_ONE;; bounds++) {
         struct options options = *given;
         struct diags diags;
@@ -91,315 +35,10 @@ static int compile_with_bounds(const struct options *given, struct cli *cli, str
     }
 }
 
-/* Compiles the operand into the cache unless it is there; returns its directory, NULL after diagnostics. */
-static const char *compile_into_cache(struct cli *cli, struct driver_result *result) {
-    struct options options = *cli->options;
-    char *model = realpath(options.operand, NULL);
-    if (!model) {
-        diag_errno(cli->diags, 601, NULL, "open", options.operand);
-        return NULL;
-    }
-    options.verb = VERB_COMPILE;
-    options.output = cache_directory(cli);
-    options.instance_name = cache_instance(model, cli);
-    options.reuse = OPT_REUSE_MOO;
-    /* the default of a program in the cache is one scale unit: runs with other numbers of ranks share it */
-    if (options.pas.word != OPT_POLICY_AUTODIST) {
-        options.given[OPT_RUNTIME_NGPUS] = false;
-        options.runtime_ngpus = options.plan_ngpus;
-    }
-    free(model);
-    if (!options.output || compile_with_bounds(&options, cli, result)) return NULL;
-    return result->directory;
-}
-
-static bool has_key(const struct compiled_model *compiled, const char *wanted) {
-    const struct rt_json *keys = rt_json_member(compiled->root, "keys");
-    const char *key = rt_json_text(rt_json_member(rt_json_member(keys, "plan"), "key"));
-    return key && strcmp(key, wanted) == 0;
-}
-
-/* Opens the model in the cache. If another process has replaced it between compiling and opening, with other rules for
- * example, it is compiled again. */
-static int open_cached(struct compiled_model *compiled, struct cli *cli) {
-    for (;;) {
-        struct driver_result result;
-        const char *directory = compile_into_cache(cli, &result);
-        if (!directory || compiled_open(compiled, directory, cli)) return -1;
-        if (has_key(compiled, result.key)) return 0;
-        compiled_close(compiled);
-    }
-}
-
-/* ---- the program's command line ---- */
-
-struct command {
-    VEC(char *) words;
-};
-
-static void add_word(struct command *command, struct arena *arena, const char *word) {
-    VEC_PUSH(arena, &command->words, arena_strdup(arena, word));
-}
-
-static void add_option(struct command *command, struct arena *arena, const char *name, const char *value) {
-    VEC_PUSH(arena, &command->words, arena_printf(arena, "--%s=%s", name, value));
-}
-
-/* The default of --threads: the cores that this process may use, divided by the ranks, which all run on this
- * machine. */
-static int64_t default_threads(int64_t ranks) {
-    const int64_t cores = rt_cores();
-    return cores > ranks ? cores / ranks : 1;
-}
-
-static void add_files(struct command *command, struct arena *arena, const char *name,
-                      const struct option_files *files) {
-    for (int i = 0; i < files->all.n; i++)
-        add_option(command, arena, name, arena_printf(arena, "%s=%s", files->all.at[i].name, files->all.at[i].path));
-}
-
-/* Passes on the options of training, which the program has under the same names. `resume`: the value of --resume, NULL:
- * the run begins anew. */
-static void add_training(struct command *command, const struct options *options, const char *resume,
-                         struct arena *arena) {
-    static const enum option_id passed[] = {
-        OPT_STEPS,          OPT_LR,         OPT_ACCUMULATE,       OPT_SHUFFLE,    OPT_LOG,
-        OPT_CHECKPOINT_DIR, OPT_EVAL_EVERY, OPT_CHECKPOINT_EVERY, OPT_EVAL_STEPS, OPT_KEEP,
-        OPT_LOG_EVERY};
-    if (resume) add_option(command, arena, option_rows[OPT_RESUME].name, resume);
-    if (options->reset_optimizer) add_word(command, arena, "--reset-optimizer");
-    if (options->checkpoint_async) add_word(command, arena, "--checkpoint-async");
-    add_files(command, arena, "data", &options->data);
-    add_files(command, arena, "eval-data", &options->eval_data);
-    for (size_t i = 0; i < sizeof passed / sizeof *passed; i++)
-        if (options->given[passed[i]] || passed[i] == OPT_STEPS)
-            add_option(command, arena, option_rows[passed[i]].name, options_text(options, passed[i], arena));
-}
-
-/* --trace, --profile and --dump-tensors */
-static void add_recording(struct command *command, const struct options *options, struct arena *arena) {
-    if (options->trace) add_option(command, arena, "trace", options->trace);
-    if (options->trace_steps) add_option(command, arena, "trace-steps", options->trace_steps);
-    if (options->dump_tensors) add_option(command, arena, "dump-tensors", options->dump_tensors);
-    if (options->dump_dir) add_option(command, arena, "dump-dir", options->dump_dir);
-    if (options->profile && *options->profile) add_option(command, arena, "profile", options->profile);
-    if (options->profile && !*options->profile) add_word(command, arena, "--profile");
-}
-
-static void build_command(struct command *command, const char *program, int64_t ranks, const char *resume,
-                          struct cli *cli) {
-    const struct options *options = cli->options;
-    struct arena *arena = cli->arena;
-    int64_t threads = options->threads ? options->threads : default_threads(ranks);
-    add_word(command, arena, program);
-    add_files(command, arena, "input", &options->inputs);
-    add_option(command, arena, "threads", arena_printf(arena, "%" PRId64, threads));
-    add_option(command, arena, "kernels", choice_word(options->kernels));
-    if (options->json) add_word(command, arena, "--json");
-    if (options->broadcast_weights) add_word(command, arena, "--broadcast-weights");
-    if (options->quiet) add_word(command, arena, "--quiet");
-    if (options->verbose) add_word(command, arena, "--verbose");
-    add_recording(command, options, arena);
-    if (options->verb == VERB_TRAIN) return add_training(command, options, resume, arena);
-    if (options->output_dir) add_option(command, arena, "output-dir", options->output_dir);
-    if (options->given[OPT_RANDOM_INPUTS])
-        add_option(command, arena, "random-inputs", arena_printf(arena, "%" PRId64, options->random_inputs));
-    if (is_directory(options->operand))
-        for (int i = 0; i < options->dims.all.n; i++)
-            add_option(command, arena, "dim",
-                       arena_printf(arena, "%s=%s", options->dims.all.at[i].name,
-                                    open_range_text(arena, &options->dims.all.at[i].range)));
-    add_option(command, arena, "repeat", arena_printf(arena, "%" PRId64, options->repeat));
-    add_option(command, arena, "warmup", arena_printf(arena, "%" PRId64, options->warmup));
-}
-
-/* ---- starting ---- */
-
-/* Executes a command in place of this process. It inherits the lock. */
-static int become(struct command *command, const struct compiled_model *compiled, struct cli *cli) {
-    const int lock = compiled->lock;
-    VEC_PUSH(cli->arena, &command->words, NULL);
-    if (lock >= 0) fcntl(lock, F_SETFD, 0);
-    cli_report(cli);
-    fflush(NULL);
-    execvp(command->words.at[0], command->words.at);
-    return diag_error(cli->diags, 601, EXIT_SYSTEM, NULL, "cannot start %s: %s",
-                      diag_quote(cli->diags, command->words.at[0]), strerror(errno));
-}
-
-/* --comm loopback: the program runs all ranks as threads, so that a debugger sees one process. */
-static int become_program(struct command *command, const struct compiled_model *compiled, struct cli *cli) {
-    add_option(command, cli->arena, "comm", "loopback");
-    add_option(command, cli->arena, "world", arena_printf(cli->arena, "%" PRId64, compiled->runtime_ngpus));
-    return become(command, compiled, cli);
-}
-
-/* --comm mpi: MPI's launcher starts the ranks. */
-static struct command mpirun_command(const struct command *program, const struct compiled_model *compiled,
-                                     struct cli *cli) {
-    struct command command = {0};
-    rt_progress_pass_on();
-    add_word(&command, cli->arena, "mpirun");
-    add_word(&command, cli->arena, "-n");
-    add_word(&command, cli->arena, arena_printf(cli->arena, "%" PRId64, compiled->runtime_ngpus));
-    for (int i = 0; i < program->words.n; i++) add_word(&command, cli->arena, program->words.at[i]);
-    add_option(&command, cli->arena, "comm", "mpi");
-    add_option(&command, cli->arena, "stall-timeout",
-               arena_printf(cli->arena, "%" PRId64, cli->options->stall_timeout));
-    return command;
-}
-
-static int become_mpirun(const struct command *program, const struct compiled_model *compiled, struct cli *cli) {
-    struct command command = mpirun_command(program, compiled, cli);
-    return become(&command, compiled, cli);
-}
-
-/* Runs mpirun as a child process. *lost: see struct rt_launch_command. */
-static int launch_mpirun(struct command *program, const struct compiled_model *compiled, bool *lost, struct cli *cli) {
-    struct command command = mpirun_command(program, compiled, cli);
-    VEC_PUSH(cli->arena, &command.words, NULL);
-    const struct rt_launch_command launch = {
-        .arguments = (const char *const *)command.words.at, .json = cli->options->json, .lost = lost};
-    return rt_launch_command(&launch);
-}
-
-/* Names of instructions for the launcher's reports. */
-struct names {
-    const struct compiled_model *compiled;
-    struct cli *cli;
-};
-
-static const char *instruction_name(void *context, int number) {
-    const struct names *names = context;
-    const struct rt_json *list = rt_json_member(names->compiled->root, "instructions");
-    const struct rt_json *entry = list ? list->first : NULL;
-    for (int i = 0; entry && i < number; i++) entry = entry->next;
-    const char *node = rt_json_text(rt_json_member(entry, "node")), *op = rt_json_text(rt_json_member(entry, "op"));
-    const char *from = rt_json_text(rt_json_member(entry, "from"));
-    if (!node || !op) return NULL;
-    return arena_printf(names->cli->arena, "node %s (%s)%s%s", diag_quote(names->cli->diags, node), op, from ? " " : "",
-                        from ? rt_quote_text(from).text : "");
-}
-
-/* Starts one process per rank. The launcher and the ranks print errors themselves. *lost: see struct rt_launch. */
-static int launch_ranks(struct command *command, const struct compiled_model *compiled, bool *lost, struct cli *cli) {
-    struct names names = {compiled, cli};
-    VEC_PUSH(cli->arena, &command->words, NULL);
-    const struct rt_launch launch = {.program = command->words.at[0],
-                                     .arguments = (const char *const *)command->words.at + 1,
-                                     .ranks = (int)compiled->runtime_ngpus,
-                                     .stall_ms = cli->options->stall_timeout * 1000,
-                                     .instruction = instruction_name,
-                                     .context = &names,
-                                     .json = cli->options->json,
-                                     .ranks_stop = cli->options->verb == VERB_TRAIN,
-                                     .lost = lost};
-    return rt_launch(&launch);
-}
-
-/* What the next start resumes from: the newest checkpoint, which this run or an earlier one has written; where there is
- * none, the run begins anew. */
-static const char *resume_after(int64_t restart, struct cli *cli) {
-    const char *newest = checkpoint_newest(cli->options->checkpoint_dir, cli);
-    struct diags diags; /* printed now and not at the end */
-    struct cli now = *cli;
-    diags_init(&diags, cli->arena);
-    diag_remark(&diags, "--restarts", "restart %" PRId64 " of %" PRId64 ", from %s", restart, cli->options->restarts,
-                newest ? diag_quote(&diags, newest) : "the beginning");
-    now.diags = &diags;
-    cli_report(&now);
-    return newest ? "latest" : NULL;
-}
-
-/* Starts the ranks, and again after a rank was lost, up to --restarts times. */
-static int launch_again(const char *program, const struct compiled_model *compiled, struct cli *cli) {
-    int (*const launch)(struct command *, const struct compiled_model *, bool *, struct cli *) =
-        cli->options->comm == OPT_COMM_MPI ? launch_mpirun : launch_ranks;
-    const char *resume = cli->options->resume;
-    for (int64_t restart = 1;; restart++) {
-        struct command command = {0};
-        bool lost = false;
-        build_command(&command, program, compiled->runtime_ngpus, resume, cli);
-        const int status = launch(&command, compiled, &lost, cli);
-        if (!lost || restart > cli->options->restarts) return status;
-        resume = resume_after(restart, cli);
-    }
-}
-
-/* ---- edited sources ---- */
-
-static bool is_newer(const struct timespec *a, const struct timespec *b) {
-    return a->tv_sec != b->tv_sec ? a->tv_sec > b->tv_sec : a->tv_nsec > b->tv_nsec;
-}
-
-/* The first source that was edited after the program was built from it; NULL: none. Only files that are newer than the
- * program are read, so that it costs nothing to ask. */
-static const char *find_edited(const struct compiled_model *compiled, const char *program, struct cli *cli) {
-    const struct rt_json *files = rt_json_member(compiled->root, "files");
-    struct stat built, about;
-    if (stat(program, &built)) return NULL;
-    for (const struct rt_json *file = files ? files->first : NULL; file; file = file->next) {
-        const char *name = rt_json_text(rt_json_member(file, "path"));
-        if (!name || strchr(name, '/') || (fnmatch("*.[ch]", name, 0) && fnmatch("*.cu", name, 0))) continue;
-        const char *path = arena_printf(cli->arena, "%s/%s", compiled->directory, name);
-        if (stat(path, &about) || !is_newer(&about.st_mtim, &built.st_mtim)) continue;
-        if (!integrity_check_file(compiled->directory, compiled->root, name, cli->diags)) return path;
-    }
-    return NULL;
-}
-
-/* Warns, before the program starts, that it does not have an edit of its sources. */
-static void warn_of_edit(const struct compiled_model *compiled, const char *program, struct cli *cli) {
-    const char *path = find_edited(compiled, program, cli);
-    struct diags diags;
-    struct cli now = *cli;
-    if (!path) return;
-    diags_init(&diags, cli->arena);
-    diag_warning(&diags, 806, path, "the file was edited after the program was built: the edit is not in the program");
-    diag_help(&diags, "'make -C %s' builds it", compiled->directory);
-    now.diags = &diags;
-    cli_report(&now);
-}
-
-/* ---- running ---- */
-
-/* --profile=h100: sets *profile to the text of its machine file, since programs know no machines by name. Other values
- * stay: files, which the program reads, and "". */
-static int find_machine(const char **profile, struct cli *cli) {
-    struct machine machine;
-    if (!*profile || !**profile || strchr(*profile, '/') || strchr(*profile, '.') || access(*profile, F_OK) == 0)
-        return 0;
-    if (machine_read_of(cli->arena, cli->diags, "--profile", *profile, &machine)) return -1;
-    *profile = machine_text(cli->arena, &machine);
-    return *profile ? 0 : diag_error(cli->diags, 500, EXIT_LIMIT, NULL, "out of memory");
-}
-
-static int run_compiled(const struct compiled_model *compiled, struct cli *all) {
-    struct options options = *all->options;
-    struct cli here = *all, *cli = &here;
-    struct command command = {0};
-    here.options = &options;
-    if (find_machine(&options.profile, cli)) return -1;
-    const char *program = arena_printf(cli->arena, "%s/build/run", compiled->directory);
-    if (access(program, X_OK)) {
-        diag_error(cli->diags, 607, EXIT_SYSTEM, NULL, "cannot find the program %s: %s",
-                   diag_quote(cli->diags, program), strerror(errno));
-        diag_help(cli->diags, "build it with 'make -C %s', or run 'rankc compile' again", compiled->directory);
-        return -1;
-    }
-    warn_of_edit(compiled, program, cli);
-    const bool one_process = cli->options->comm == OPT_COMM_LOOPBACK;
-    if (!one_process && (cli->options->comm != OPT_COMM_MPI || cli->options->restarts))
-        return launch_again(program, compiled, cli);
-    build_command(&command, program, compiled->runtime_ngpus, cli->options->resume, cli);
-    if (one_process) return become_program(&command, compiled, cli);
-    return become_mpirun(&command, compiled, cli);
-}
-
 int cli_train(struct cli *cli) {
     struct compiled_model compiled;
     if (compiled_open(&compiled, cli->options->operand, cli)) return -1;
-    int status = run_compiled(&compiled, cli);
+    int status = start_program(&compiled, NULL, cli);
     compiled_close(&compiled);
     return status;
 }
@@ -415,9 +54,11 @@ int cli_run(struct cli *cli) {
     struct compiled_model compiled;
     bool is_compiled = is_directory(cli->options->operand);
     if (is_compiled && compiled_refuses_options(cli)) return -1;
-    if (is_compiled ? compiled_open(&compiled, cli->options->operand, cli) : open_cached(&compiled, cli)) return -1;
+    if (is_compiled ? compiled_open(&compiled, cli->options->operand, cli)
+                    : cache_open(&compiled, compile_with_bounds, cli))
+        return -1;
     const bool fixed = is_compiled && cli->options->dims.all.n && !rt_json_member(compiled.root, "sizes");
-    int status = fixed ? refuse_dims(cli) : run_compiled(&compiled, cli);
+    int status = fixed ? refuse_dims(cli) : start_program(&compiled, NULL, cli);
     compiled_close(&compiled);
     return status;
 }

@@ -86,7 +86,7 @@ static int set_path(struct parser *parser, const struct value *value) {
 
 static int set_texts(struct parser *parser, const struct value *value) {
     struct option_texts *texts = value->field;
-    if (refuse_line_break(parser, value)) return -1;
+    if (!value->row->lines && refuse_line_break(parser, value)) return -1;
     if (!*value->text) return diag_error(parser->diags, 200, EXIT_USAGE, NULL, "%s needs a value", value->typed);
     VEC_PUSH(parser->arena, &texts->all, arena_strdup(parser->arena, value->text));
     return 0;

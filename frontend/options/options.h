@@ -173,6 +173,12 @@ struct options {
     enum choice comm, kernels;
     bool broadcast_weights;
 
+    /* generate */
+    struct option_texts prompts, stops, roles;
+    const char *tokenizer;                                        /* NULL: that of the model */
+    const char *temperature, *top_p, *min_p, *repetition_penalty; /* NULL: not given */
+    int64_t max_new_tokens, top_k, seed;                          /* max_new_tokens 0: not given */
+
     /* train */
     struct option_files data, eval_data;
     const char *log, *lr, *checkpoint_dir, *resume;                         /* lr: NULL keeps the program's */
@@ -251,6 +257,7 @@ struct option {
     int code; /* of errors in the value; 0: 205 */
     int64_t min, max;
     enum choice_group choices;
+    bool lines;           /* of texts: they may have several */
     const char *word;     /* of a COUNT, for -1; NULL: none */
     const char *bare;     /* the value of an option that is given without one; NULL: it needs one */
     const char *fallback; /* the default; in parentheses: what an unset option means; NULL: none */

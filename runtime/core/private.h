@@ -24,6 +24,7 @@ enum rt_code {
     RT_CODE_SOURCE_CHANGED = 802,
     RT_CODE_FORMAT = 803,
     RT_CODE_CHECKPOINT = 805,
+    RT_CODE_STATELESS = 807, /* a program without state is to generate */
     RT_CODE_WORLD = 901,
     RT_CODE_KEY = 902,
     RT_CODE_ABSENT = 903, /* a rank did not join in time */
@@ -36,7 +37,8 @@ enum rt_code {
     RT_CODE_CALLS = 913,
     RT_CODE_LOSS = 914,
     RT_CODE_INPUT = 915,
-    RT_CODE_TRACE = 916, /* a trace without some of its events */
+    RT_CODE_TRACE = 916,  /* a trace without some of its events */
+    RT_CODE_LOGITS = 917, /* logits from which no token can be chosen */
 };
 
 /* Sums over a communicator in the background: a bucket of gradients that are complete but not handed to the transport.

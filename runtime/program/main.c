@@ -24,85 +24,6 @@
 #include <time.h>
 #include <unistd.h>
 
-double now_ms(void) {
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)now.tv_sec * 1e3 + (double)now.tv_nsec * 1e-6;
-}
-
-static int exit_of(int status, int code) {
-    if (code == RT_CODE_MEMORY || code == RT_CODE_GROUPS || code == RT_CODE_FULL) return EXIT_LIMIT;
-    switch (status) {
-    case RT_OK: return EXIT_OK;
-    case RT_ERROR_USAGE: return code == RT_CODE_CALLS ? EXIT_RANK : EXIT_USAGE;
-    case RT_ERROR_INPUT: return EXIT_MALFORMED;
-    case RT_ERROR_SYSTEM:
-    case RT_ERROR_DEVICE: return EXIT_SYSTEM;
-    case RT_ERROR_MISMATCH: return EXIT_MISMATCH;
-    case RT_ERROR_PEER: return EXIT_RANK;
-    case RT_ERROR_BUSY: return EXIT_BUSY;
-    default: return EXIT_INTERNAL;
-    }
-}
-
-/* One rank */
-
-/* Help texts of some diagnostics. */
-static const struct {
-    int code;
-    const char *help;
-} helps[] = {{RT_CODE_MODEL,
-              "location.json says where the weights are: restore that file, or compile the model again at its "
-              "new place; '--weights copy' makes a program that does not need the model"}};
-
-int fail_rank(struct rank *self, const struct rt *rt, int status) {
-    const int code = rt_error_code(rt);
-    self->status = status;
-    failure_set(&self->failure, exit_of(status, code), code, "%s", rt_error_text(rt));
-    for (size_t i = 0; i < sizeof helps / sizeof *helps; i++)
-        if (helps[i].code == code) failure_help(&self->failure, "%s", helps[i].help);
-    self->failure.told = rt_error_told(rt);
-    if (rt) manifest_place(&self->job->manifest, rt->instruction, &self->failure);
-    return status;
-}
-
-int fail_with(struct rank *self, int exit, int code, const char *format, ...) {
-    char text[sizeof self->failure.text];
-    va_list arguments;
-    va_start(arguments, format);
-    vsnprintf(text, sizeof text, format, arguments);
-    va_end(arguments);
-    failure_set(&self->failure, exit, code, "%s", text);
-    return self->status = rt_status_of_exit(exit);
-}
-
-/* Steps that are kept before memory is allocated for more, in which a step takes longer. */
-enum { STEPS_AT_FIRST = 1 << 14 };
-
-/* False: out of memory. */
-static bool make_room(struct job *job, int steps) {
-    double *ms = realloc(job->step_ms, (size_t)steps * sizeof *ms);
-    if (ms) job->step_ms = ms;
-    double *losses = ms ? realloc(job->losses, (size_t)steps * sizeof *losses) : NULL;
-    if (!losses) return false;
-    job->losses = losses, job->steps_room = steps;
-    return true;
-}
-
-int record_step(struct rank *self, double ms, double loss) {
-    struct job *job = self->job;
-    const int more = job->steps_room <= INT_MAX / 2 ? job->steps_room * 2 : INT_MAX;
-    if (job->nsteps == job->steps_room && !make_room(job, more))
-        return fail_with(self, EXIT_LIMIT, RT_CODE_MEMORY, "out of memory");
-    job->losses[job->nsteps] = loss;
-    job->step_ms[job->nsteps++] = ms;
-    return RT_OK;
-}
-
-int fail_reason(struct rank *self, int code, const struct rt_reason *why) {
-    return self->status = rt_status_of_exit(failure_reason(&self->failure, code, why));
-}
-
 /* Copies the outputs of the last step. Timed steps do not include this copy, unless the arenas do not keep all
  * outputs. */
 static int copy_outputs(struct rank *self, struct rt *rt) {
@@ -206,13 +127,11 @@ static void tell_loaded(const struct job *job, const struct rt *rt) {
             job->options.kernels);
 }
 
-int ranks_agree(struct rank *self, struct rt *rt, const struct rt_terms *terms) {
-    const int status = is_loopback(self->job) ? RT_OK : rt_agree(rt, terms);
-    return status ? fail_rank(self, rt, status) : RT_OK;
-}
-
 static int read_inputs(struct job *job, struct failure *failure) {
-    const int exit = inputs_read(job->inputs, job->program, &job->manifest, &job->options, job->sizes, failure);
+    int (*const read)(struct rt_tensor *, const struct rt_program *, const struct manifest *,
+                      const struct main_options *, int64_t *, struct failure *) =
+        job->options.generate ? inputs_read_given : inputs_read;
+    const int exit = read(job->inputs, job->program, &job->manifest, &job->options, job->sizes, failure);
     for (int i = 0; i < job->program->ninputs && !exit; i++) job->input_data[i] = job->inputs[i].data;
     return exit;
 }
@@ -265,10 +184,14 @@ static void run_rank(struct rank *self) {
         self->job->threads = rt->threads;
         if (options->verbose) tell_loaded(self->job, rt);
     }
-    if (!self->job->options.steps && (status = rt_set_sizes(rt, self->job->sizes))) fail_rank(self, rt, status);
+    if (!options->steps && !options->generate && (status = rt_set_sizes(rt, self->job->sizes)))
+        fail_rank(self, rt, status);
     if (!status) status = trace_open(&self->trace, self, rt);
     if (!status) status = dump_open(&self->dump, self, rt);
-    if (!status) status = options->steps ? train_steps(self, rt) : run_steps(self, rt);
+    if (!status)
+        status = options->steps      ? train_steps(self, rt)
+                 : options->generate ? generate_tokens(self, rt)
+                                     : run_steps(self, rt);
     status = dump_close(self->dump, trace_close(self->trace, status));
     if (!status) status = gather_memory(self, rt);
     if (status) rt->comm->driver->abort(rt->comm);
@@ -336,36 +259,6 @@ static int default_world(struct job *job, struct failure *failure) {
 
 /* Results */
 
-static int compare_doubles(const void *a, const void *b) {
-    const double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-/* Rounds to microseconds. */
-static void put_rounded(struct rt_json_writer *w, double ms) {
-    rt_json_put_real(w, (double)(int64_t)(ms * 1e3 + 0.5) / 1e3);
-}
-
-static void put_ms(struct rt_json_writer *w, const char *key, double ms) {
-    rt_json_key(w, key), put_rounded(w, ms);
-}
-
-/* Least, median and greatest time of the steps; zeros if no step was run, by a run resumed at its end. */
-struct times {
-    double min, median, max;
-};
-
-static bool find_times(const struct job *job, struct times *times) {
-    const int count = job->nsteps;
-    double *ms = calloc((size_t)count + 1, sizeof *ms);
-    if (!ms) return false;
-    memcpy(ms, job->step_ms, (size_t)count * sizeof *ms);
-    qsort(ms, (size_t)count, sizeof *ms, compare_doubles);
-    *times = (struct times){ms[0], count ? (ms[(count - 1) / 2] + ms[count / 2]) / 2 : 0, count ? ms[count - 1] : 0};
-    free(ms);
-    return true;
-}
-
 static bool print_times(const struct job *job) {
     struct times ms;
     if (!find_times(job, &ms)) return false;
@@ -388,21 +281,12 @@ static void put_steps(struct rt_json_writer *w, const struct job *job) {
 static bool print_json(const struct job *job) {
     struct rt_json_writer w;
     struct rt_reason why;
-    struct times ms;
-    if (!find_times(job, &ms)) return false;
     rt_json_start(&w);
     rt_json_open(&w, '{', RT_JSON_INLINE);
     rt_json_key_int(&w, "format", 1);
     rt_json_key_int(&w, "ranks", job->options.world);
     rt_json_key_int(&w, "threads", job->threads);
-    rt_json_key_open(&w, "step_ms", '{', RT_JSON_INLINE);
-    put_ms(&w, "min", ms.min);
-    put_ms(&w, "median", ms.median);
-    put_ms(&w, "max", ms.max);
-    rt_json_key_open(&w, "all", '[', RT_JSON_INLINE);
-    for (int i = 0; i < job->nsteps; i++) put_rounded(&w, job->step_ms[i]);
-    rt_json_close(&w, ']');
-    rt_json_close(&w, '}');
+    if (!put_step_times(&w, job)) return rt_json_discard(&w), false;
     put_steps(&w, job);
     put_ms(&w, "load_ms", job->load_ms);
     if (job->profile) rt_json_key(&w, "profile"), profile_put(&w, job->profile);
@@ -419,6 +303,7 @@ static int give_results(const struct job *job, struct failure *failure) {
     int exit = EXIT_OK;
     bool ok = true;
     if (options->rank != 0) return EXIT_OK;
+    if (options->generate) return generated_give(job, failure);
     exit = job->options.steps ? EXIT_OK : outputs_resize(job->outputs, job->program, job->sizes, failure);
     if (exit) return exit;
     outputs_trim(job->outputs, job->program);
@@ -442,7 +327,7 @@ static int allocate_job(struct job *job, struct rank **ranks, int nranks, struct
     job->inputs = calloc((size_t)program->ninputs + 1, sizeof *job->inputs);
     job->outputs = calloc((size_t)program->noutputs + 1, sizeof *job->outputs);
     job->input_data = calloc((size_t)program->ninputs + 1, sizeof(*job->input_data));
-    const bool room = make_room(job, STEPS_AT_FIRST);
+    const bool room = reserve_steps(job);
     job->peak_rss = calloc((size_t)job->options.world, sizeof *job->peak_rss);
     *ranks = calloc((size_t)nranks, sizeof **ranks);
     bool ok = job->inputs && job->outputs && job->input_data && room && job->peak_rss && *ranks;
@@ -468,12 +353,13 @@ static void free_job(struct job *job, struct rank *ranks, int nranks) {
     free(job->losses);
     free(job->peak_rss);
     profile_free(job->profile);
+    generated_free(&job->generated);
 }
 
 static int run_ranks(struct job *job, struct rank *ranks, struct failure *failure) {
     const struct rt_program *program = job->program;
     int exit = !job->options.steps && is_loopback(job) ? read_inputs(job, failure) : EXIT_OK;
-    if (!exit && ranks[0].first) exit = outputs_allocate(job->outputs, program, failure);
+    if (!exit && ranks[0].first && !job->options.generate) exit = outputs_allocate(job->outputs, program, failure);
     if (exit) return exit;
     for (int i = 0; i < program->noutputs; i++) ranks[0].output_data[i] = job->outputs[i].data;
     if (is_loopback(job)) {
@@ -508,7 +394,10 @@ static int run_job(struct job *job, struct failure *failure) {
     const int nranks = is_loopback(job) ? job->options.world : 1;
     int exit = allocate_job(job, &ranks, nranks, failure);
     if (!exit) exit = run_ranks(job, ranks, failure);
-    if (!exit) exit = give_results(job, failure);
+    if (!exit || (exit == EXIT_INTERRUPTED && job->options.generate)) {
+        const int given = give_results(job, failure);
+        exit = given ? given : exit;
+    }
     free_job(job, ranks, nranks);
     return exit;
 }
@@ -567,7 +456,7 @@ int rt_main(int argc, char **argv, const struct rt_program *program) {
         options_free(&job.options);
         return exit;
     }
-    if (!exit && job.options.steps) stop_catch_signals();
+    if (!exit && (job.options.steps || job.options.generate)) stop_catch_signals();
     if (!exit && !is_loopback(&job) && rt_mpi_launched()) rt_progress_find_launcher();
     if (!exit) exit = settle_world(&job, &failure);
     if (!exit) exit = manifest_read(&job.manifest, program, job.options.directory, &failure);

@@ -39,15 +39,18 @@ struct main_options {
         int n;
     } inputs, data, eval_data; /* as given: NAME=FILE */
     struct words dims;         /* NAME=SIZE */
+    struct words roles, stops; /* INPUT=ROLE; token ids */
     const char *output_dir, *comm, *kernels, *directory, *log, *checkpoint_dir, *resume, *rendezvous, *trace,
         *dump_tensors, *dump_dir,    /* NULL: none; NULL: "dump" */
-        *profile;                    /* machine file or ""; NULL: no profile */
+        *profile,                    /* machine file or ""; NULL: no profile */
+        *generate, *report;          /* files: prompts, a socket; NULL: none */
     int64_t trace_first, trace_last; /* steps; 0: those that come first */
     int threads, repeat, warmup, rank, world, steps, accumulate, shuffle, checkpoint_every, keep, eval_every,
         eval_steps, join_timeout, stall_timeout, log_every;
-    int random_inputs; /* seed; -1: inputs without a file are an error */
-    double lr;
-    bool json, quiet, verbose, help, reset_optimizer, checkpoint_async, broadcast_weights;
+    int random_inputs;               /* seed; -1: inputs without a file are an error */
+    int max_new_tokens, top_k, seed; /* max_new_tokens 0: not given */
+    double lr, temperature, top_p, min_p, repetition_penalty;
+    bool ask, json, quiet, verbose, help, reset_optimizer, checkpoint_async, broadcast_weights;
     uint64_t given; /* bit i: row i of the table of options */
 };
 
@@ -92,6 +95,11 @@ struct shape_text shape_format(int ndim, const int64_t *dims);
 int inputs_unknown(const char *option, const char *argument, const char *const *names, int count,
                    struct failure *failure);
 
+/* Reads the --input files alone, converted to the types of their ports; other tensors stay without data, and sizes that
+ * no file has are -1. */
+int inputs_read_given(struct rt_tensor *inputs, const struct rt_program *program, const struct manifest *manifest,
+                      const struct main_options *options, int64_t *sizes, struct failure *failure);
+
 /* Reads the --input files into one tensor per port, converted to the port's dtype; its shape is checked. With
  * --random-inputs the others are made (rt_random_fill). sizes[]: the program's sizes, which follow from the shapes; the
  * largest where no given input says. */
@@ -108,9 +116,25 @@ int outputs_resize(struct rt_tensor *outputs, const struct rt_program *program, 
                    struct failure *failure);
 int outputs_write(const struct rt_tensor *outputs, const struct rt_program *program, const struct manifest *manifest,
                   const char *directory, struct failure *failure);
+/* Makes the directory, and those above it. */
+int outputs_directory(const char *path, struct failure *failure);
 /* Cuts each output whose size depends on data to its valid elements (struct rt_port). */
 void outputs_trim(struct rt_tensor *outputs, const struct rt_program *program);
 void outputs_print(const struct rt_tensor *outputs, const struct rt_program *program, const struct manifest *manifest);
+
+/* What generation took. */
+struct spent {
+    int64_t prompt_tokens, tokens; /* tokens: of the steps behind the prompt */
+    double prompt_ms, ms;
+};
+
+/* New tokens of a generation; rank 0 has them. */
+struct generated {
+    int64_t rows, width; /* width: of the longest row */
+    int64_t *ids;        /* [rows, width], padded behind a row's end */
+    int64_t *made;       /* of each row */
+    struct spent spent;
+};
 
 /* Ranks */
 
@@ -126,8 +150,9 @@ struct job {
     int nsteps, steps_room;
     int64_t *peak_rss; /* of each rank in bytes, set by rank 0 */
     double load_ms;
-    struct profile *profile; /* set by rank 0; NULL: none */
-    int64_t first_step;      /* of training: the step of losses[0] */
+    struct profile *profile;    /* set by rank 0; NULL: none */
+    struct generated generated; /* by generation */
+    int64_t first_step;         /* of training: the step of losses[0] */
     int threads;
     int watch;   /* of rt_watch_open; -1: none */
     int segment; /* descriptor of the ranks' shared memory from a rendezvous; else -1 */
@@ -142,7 +167,7 @@ struct rank {
     bool first;             /* rank 0 of the job */
     struct trace *trace;    /* NULL: the rank is not traced */
     struct dump *dump;      /* NULL: no values are written */
-    bool interrupted;       /* training was ended by a signal; the same on all ranks */
+    bool interrupted;       /* training or generation was ended by a signal; the same on all ranks */
     int status;
     struct failure failure;
 };
@@ -161,7 +186,9 @@ int fail_with(struct rank *self, int exit, int code, const char *format, ...) __
  * status recorded in `self`. Collective. */
 int ranks_agree(struct rank *self, struct rt *rt, const struct rt_terms *terms);
 
-/* Records the time of a step, and its loss in training. Runs out of memory as fail_with does. */
+/* Records the time of a step, and its loss in training. Runs out of memory as fail_with does. reserve_steps: memory for
+ * many steps; false: there is none. */
+bool reserve_steps(struct job *job);
 int record_step(struct rank *self, double ms, double loss);
 int fail_reason(struct rank *self, int code, const struct rt_reason *why);
 
@@ -176,6 +203,21 @@ bool stop_requested(void);
 
 /* Prints the failure, ends the waits of the job's other ranks and exits. */
 void end_job(const struct job *job, const struct failure *failure) __attribute__((noreturn));
+
+/* Generates tokens from the prompts of --generate: RT_OK, or a status recorded in `self`. Collective over the job's
+ * ranks. generated_give writes and prints the result on rank 0. */
+int generate_tokens(struct rank *self, struct rt *rt);
+int generated_give(const struct job *job, struct failure *failure);
+void generated_free(struct generated *generated);
+
+/* Least, median and greatest time of the steps, ms; zeros if no step was run, by a run resumed at its end. False: out
+ * of memory. put_ms puts a time, put_step_times "step_ms" with all of them. */
+struct times {
+    double min, median, max;
+};
+bool find_times(const struct job *job, struct times *times);
+void put_ms(struct rt_json_writer *writer, const char *key, double ms);
+bool put_step_times(struct rt_json_writer *writer, const struct job *job);
 
 /* Trains on --data up to step --steps: RT_OK, or a status recorded in `self`. Collective over the job's ranks. */
 int train_steps(struct rank *self, struct rt *rt);

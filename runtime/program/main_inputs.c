@@ -422,6 +422,24 @@ static int take_dims(const struct rt_program *program, const struct main_options
     return EXIT_OK;
 }
 
+int inputs_read_given(struct rt_tensor *inputs, const struct rt_program *program, const struct manifest *manifest,
+                      const struct main_options *options, int64_t *sizes, struct failure *failure) {
+    const char **files = calloc((size_t)program->ninputs + 1, sizeof *files);
+    int exit = files ? EXIT_OK : failure_set(failure, EXIT_LIMIT, RT_CODE_MEMORY, "out of memory");
+    for (int s = 0; s < program->nsizes; s++) sizes[s] = UNKNOWN;
+    if (!exit) exit = read_given(inputs, program, manifest->inputs, options, files, sizes, failure);
+    for (int i = 0; i < program->ninputs && !exit; i++) {
+        if (!files[i]) continue;
+        exit = convert_input(&inputs[i], program->inputs[i].dtype, manifest->inputs[i], failure);
+        if (!exit && inputs[i].ndim != program->inputs[i].ndim)
+            exit = failure_set(failure, EXIT_MALFORMED, RT_CODE_INPUT, "input '%s' has %d dimensions, not %d",
+                               rt_quote_text(manifest->inputs[i]).text, inputs[i].ndim, program->inputs[i].ndim);
+        if (exit) failure_where(failure, "%s", rt_quote_text(files[i]).text);
+    }
+    free(files);
+    return exit;
+}
+
 int inputs_read(struct rt_tensor *inputs, const struct rt_program *program, const struct manifest *manifest,
                 const struct main_options *options, int64_t *sizes, struct failure *failure) {
     const char **files = calloc((size_t)program->ninputs + 1, sizeof *files);
@@ -450,6 +468,7 @@ void inputs_add_terms(struct rt_terms *terms, const struct job *job) {
     for (int i = 0; i < job->program->ninputs; i++) {
         const struct rt_tensor *input = &job->inputs[i];
         char hash[RT_HASH_HEX], content[RT_HASH_HEX + 8];
+        if (!input->data) continue;
         rt_hash_bytes(input->data, (size_t)input->count * rt_dtype_bytes(input->dtype), hash);
         snprintf(content, sizeof content, "hash %s", hash);
         options_add_content(terms, "--input", job->manifest.inputs[i], file_of(job, i), content);

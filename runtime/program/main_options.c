@@ -148,6 +148,25 @@ static const struct option_row rows[] = {
      "file or of the --machine of the compile"},
     {"--dump-tensors", "GLOB", OPTION_TEXT, FIELD(dump_tensors), 0, SAME,
      "write the values of tensors whose name, or whose node's name, matches; in training of all steps"},
+    {"--generate", "FILE", OPTION_TEXT, FIELD(generate), 0, GIVEN,
+     "generate tokens: rank 0 reads the prompts, a line of token ids with spaces for each"},
+    {"--max-new-tokens", "N", OPTION_COUNT, FIELD(max_new_tokens), 1, SAME,
+     "generate: tokens of a row; default: 128, or as many as the caches hold"},
+    {"--temperature", "X", OPTION_RATE, FIELD(temperature), 0, SAME,
+     "generate: draw tokens by probability, logits being divided by X; default 0: take the greatest"},
+    {"--top-k", "K", OPTION_COUNT, FIELD(top_k), 0, SAME, "generate: draw among the K most likely; default 0: all"},
+    {"--top-p", "P", OPTION_RATE, FIELD(top_p), 0, SAME,
+     "generate: draw among the most likely whose probabilities add up to P; default 1"},
+    {"--min-p", "P", OPTION_RATE, FIELD(min_p), 0, SAME,
+     "generate: draw among those of at least P times the greatest probability; default 0"},
+    {"--repetition-penalty", "X", OPTION_RATE, FIELD(repetition_penalty), 0, SAME,
+     "generate: make tokens that a row has less likely; default 1"},
+    {"--seed", "SEED", OPTION_COUNT, FIELD(seed), 0, SAME, "generate: of the draws; default 0"},
+    {"--stop", "ID", OPTION_WORDS, FIELD(stops), 0, SAME, "generate: a token that ends a row; repeatable"},
+    {"--role", "INPUT=ROLE", OPTION_WORDS, FIELD(roles), 0, SAME,
+     "generate: what an input is for, such as ids, mask or positions; repeatable"},
+    {"--report", "SOCKET", OPTION_TEXT, FIELD(report), 0, OWN, "generate: tell each step's tokens; set by rankc"},
+    {"--ask", NULL, OPTION_FLAG, FIELD(ask), 0, OWN, "generate: and wait for the answer which rows end"},
     {"--dump-dir", "DIR", OPTION_TEXT, FIELD(dump_dir), 0, GIVEN, "directory of --dump-tensors; default dump"},
     {"--quiet", NULL, OPTION_FLAG, FIELD(quiet), 0, OWN,
      "print no times and metrics, only errors, warnings and outputs", 'q'},
@@ -275,6 +294,8 @@ void options_free(struct main_options *options) {
     free(options->data.at);
     free(options->eval_data.at);
     free(options->dims.at);
+    free(options->roles.at);
+    free(options->stops.at);
 }
 
 static bool allocate_words(struct words *words, int argc) {
@@ -292,14 +313,20 @@ int options_parse(struct main_options *options, int argc, char **argv, struct fa
                                      .stall_timeout = 600,
                                      .rank = -1,
                                      .shuffle = -1,
-                                     .lr = -1};
+                                     .lr = -1,
+                                     .top_p = 1,
+                                     .repetition_penalty = 1};
     if (!allocate_words(&options->inputs, argc) || !allocate_words(&options->data, argc) ||
-        !allocate_words(&options->eval_data, argc) || !allocate_words(&options->dims, argc))
+        !allocate_words(&options->eval_data, argc) || !allocate_words(&options->dims, argc) ||
+        !allocate_words(&options->roles, argc) || !allocate_words(&options->stops, argc))
         return failure_set(failure, EXIT_LIMIT, RT_CODE_MEMORY, "out of memory");
     for (int i = 1; i < argc; i++) {
         int exit = parse_option(options, argc, argv, &i, failure);
         if (exit) return exit;
     }
+    if (!(options->top_p > 0 && options->top_p <= 1) || options->min_p > 1 || !(options->repetition_penalty > 0))
+        return failure_set(failure, EXIT_USAGE, RT_CODE_USAGE,
+                           "--top-p is above 0 and at most 1, --min-p at most 1, --repetition-penalty above 0");
     if ((options->rank >= 0) != (options->world > 0))
         if (options->rank >= 0 || strcmp(options->comm, "loopback") != 0)
             return failure_set(failure, EXIT_USAGE, RT_CODE_USAGE, "--rank and --world go together");

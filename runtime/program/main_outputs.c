@@ -118,7 +118,7 @@ static void name_file(char (*files)[NAME_MAX + 1], int index, const char *name) 
         snprintf(files[index], sizeof *files, "%s-%d.npy", length ? stem : "_", copy);
 }
 
-static int make_directories(const char *path, struct failure *failure) {
+int outputs_directory(const char *path, struct failure *failure) {
     char part[PATH_MAX];
     int length = snprintf(part, sizeof part, "%s", path);
     if (length <= 0 || length >= (int)sizeof part)
@@ -176,7 +176,7 @@ int outputs_write(const struct rt_tensor *outputs, const struct rt_program *prog
     const int count = program->noutputs;
     struct rt_reason why;
     char path[PATH_MAX];
-    int exit = make_directories(directory, failure);
+    int exit = outputs_directory(directory, failure);
     if (exit) return exit;
     char(*files)[NAME_MAX + 1] = calloc((size_t)count + 1, sizeof *files);
     if (!files) return failure_set(failure, EXIT_LIMIT, RT_CODE_MEMORY, "out of memory");

@@ -44,7 +44,7 @@ RULES = [
     ("^runtime/base/", "^runtime/base/", 0),
     ("^runtime/cuda/", "^runtime/(cuda|base)/|^runtime/kernels/c/(math|cells|determinant_of|ngrams|overlap|taps|window)[.]h$|^runtime/generated[.]h$", 0),
     ("^runtime/kernels/", "^runtime/(kernels|base)/|^runtime/generated[.]h$|^runtime/core/(rt|ring)[.]c$", 0),  # generated.h's
-    ("^runtime/", "^runtime/", 35),
+    ("^runtime/", "^runtime/", 32),
 ]
 SOURCES = (".c", ".h", ".def", ".inc", ".cu", ".cuh")
 

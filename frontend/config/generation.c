@@ -1,0 +1,218 @@
+#include "frontend/config/generation.h"
+
+#include <fnmatch.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "ir/base/own.h"
+#include "ir/base/str.h"
+#include "runtime/base/io/file.h"
+#include "runtime/base/roles.h"
+
+/* Greatest token id, most ids of a list, largest file. */
+enum { MOST_ID = INT32_MAX, MOST_IDS = 1 << 16, MOST_BYTES = 16 << 20 };
+
+static const struct role_name {
+    const char *pattern;
+    enum rt_role role;
+} role_names[] = {
+#define NAME(pattern, ROLE) {pattern, RT_ROLE_##ROLE},
+#include "frontend/config/role_names.def"
+#undef NAME
+};
+
+struct reader {
+    struct arena *arena;
+    struct diags *diags;
+    const char *directory; /* ends with '/' */
+    const char *path;      /* of the file that is read, quoted */
+    struct generation *out;
+};
+
+static int wrong(const struct reader *reader, const char *key, const char *must) {
+    return diag_error(reader->diags, 395, EXIT_MALFORMED, reader->path, "%s must be %s", key, must);
+}
+
+/* Some configurations say -1 for none. */
+static bool is_absent(const struct rt_json *value) {
+    int64_t number = 0;
+    return !value || value->kind == RT_JSON_NULL || (rt_json_int(value, &number) && number == -1);
+}
+
+static bool is_id(const struct rt_json *value, int64_t *out) {
+    int64_t id;
+    if (!rt_json_int(value, &id) || id < 0 || id > MOST_ID) return false;
+    *out = id;
+    return true;
+}
+
+/* A list, or a single id; what another file has said stays. */
+static int read_ids(const struct reader *reader, const struct rt_json *from, const char *key, struct id_list *out) {
+    const struct rt_json *value = rt_json_member(from, key);
+    const bool one = value && value->kind == RT_JSON_INT;
+    if (is_absent(value) || out->all.n) return 0;
+    if (!one && (value->kind != RT_JSON_ARRAY || value->count > MOST_IDS))
+        return wrong(reader, key, "a token id or a list of them");
+    for (const struct rt_json *item = one ? value : value->first; item; item = one ? NULL : item->next) {
+        int64_t id;
+        if (!is_id(item, &id)) return wrong(reader, key, "a token id or a list of them");
+        VEC_PUSH(reader->arena, &out->all, id);
+    }
+    return 0;
+}
+
+/* One id; -1 before: no file has said it. A list, as of eos_token_id, is read by its first. */
+static int read_id(const struct reader *reader, const struct rt_json *from, const char *key, int64_t *out) {
+    const struct rt_json *value = rt_json_member(from, key);
+    if (is_absent(value) || *out >= 0) return 0;
+    if (value->kind == RT_JSON_ARRAY) value = value->first;
+    return is_id(value, out) ? 0 : wrong(reader, key, "a token id");
+}
+
+/* The number of tokens that the model was made for, under the keys of different families. */
+static int read_context(const struct reader *reader, const struct rt_json *from) {
+    static const char *const keys[] = {"max_position_embeddings", "n_positions", "max_target_positions", "n_ctx",
+                                       "context_length"};
+    for (size_t i = 0; i < sizeof keys / sizeof *keys && !reader->out->context; i++) {
+        const struct rt_json *value = rt_json_member(from, keys[i]);
+        int64_t context;
+        if (is_absent(value)) continue;
+        if (!rt_json_int(value, &context) || context < 1 || context > MOST_ID)
+            return wrong(reader, keys[i], "a whole number from 1 to 2147483647");
+        reader->out->context = context;
+    }
+    return 0;
+}
+
+/* forced_decoder_ids: [[1, ID], [2, ID] ..] follow the start token; an entry without an id ends them. */
+static int read_forced(const struct reader *reader, const struct rt_json *from) {
+    const struct rt_json *list = rt_json_member(from, "forced_decoder_ids");
+    struct generation *out = reader->out;
+    if (is_absent(list) || out->start.all.n != 1) return 0;
+    if (list->kind != RT_JSON_ARRAY || list->count > MOST_IDS)
+        return wrong(reader, "forced_decoder_ids", "a list of [place, token id]");
+    for (const struct rt_json *pair = list->first; pair; pair = pair->next) {
+        int64_t place, id;
+        if (pair->kind != RT_JSON_ARRAY || pair->count != 2 || !rt_json_int(pair->first, &place))
+            return wrong(reader, "forced_decoder_ids", "a list of [place, token id]");
+        if (place != out->start.all.n || is_absent(pair->first->next)) return 0;
+        if (!is_id(pair->first->next, &id)) return wrong(reader, "forced_decoder_ids", "a list of [place, token id]");
+        VEC_PUSH(reader->arena, &out->start.all, id);
+    }
+    return 0;
+}
+
+static int read_start(const struct reader *reader, const struct rt_json *from) {
+    int64_t start = -1;
+    if (reader->out->start.all.n) return 0;
+    if (read_id(reader, from, "decoder_start_token_id", &start) < 0) return -1;
+    if (start >= 0) VEC_PUSH(reader->arena, &reader->out->start.all, start);
+    return 0;
+}
+
+static int read_object(const struct reader *reader, const struct rt_json *from) {
+    struct generation *out = reader->out;
+    if (read_ids(reader, from, "eos_token_id", &out->end) < 0 || read_id(reader, from, "pad_token_id", &out->pad) < 0 ||
+        read_ids(reader, from, "suppress_tokens", &out->suppress) < 0 ||
+        read_ids(reader, from, "begin_suppress_tokens", &out->suppress_first) < 0 || read_start(reader, from) < 0 ||
+        read_forced(reader, from) < 0)
+        return -1;
+    return read_context(reader, from);
+}
+
+/* The members that say something: all of the file, its "text_config", or its "model". */
+static int read_root(const struct reader *reader, const struct rt_json *root) {
+    if (root->kind != RT_JSON_OBJECT)
+        return diag_error(reader->diags, 395, EXIT_MALFORMED, reader->path, "the file is no JSON object");
+    static const char *const inner[] = {"text_config", "model"};
+    if (read_object(reader, root) < 0) return -1;
+    for (size_t i = 0; i < sizeof inner / sizeof *inner; i++)
+        if (read_object(reader, rt_json_member(root, inner[i])) < 0) return -1;
+    return 0;
+}
+
+static int read_file(struct reader *reader, const char *name) {
+    struct rt_reason why;
+    void *bytes;
+    size_t count;
+    const char *path = arena_printf(reader->arena, "%s%s", reader->directory, name);
+    if (access(path, F_OK)) return 0;
+    reader->path = diag_quote(reader->diags, path);
+    if (!own_file(reader->arena, path, MOST_BYTES, &bytes, &count, &why))
+        return diag_refusal(reader->diags, 395, EXIT_MALFORMED, reader->path, &why);
+    struct rt_json_document *document = rt_json_parse(bytes, count, &why);
+    arena_release(reader->arena, bytes);
+    if (!document) return diag_refusal(reader->diags, 395, EXIT_MALFORMED, reader->path, &why);
+    const int status = read_root(reader, rt_json_root(document));
+    rt_json_free(document);
+    return status;
+}
+
+static int read_directory(struct reader *reader, const char *above) {
+    static const char *const files[] = {"generation_config.json", "genai_config.json", "config.json"};
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++)
+        if (read_file(reader, files[i]) < 0) return -1;
+    if (!reader->out->tokenizer && !access(arena_printf(reader->arena, "%stokenizer.json", reader->directory), F_OK))
+        reader->out->tokenizer = arena_printf(reader->arena, "%stokenizer.json", above);
+    return 0;
+}
+
+int generation_read(struct arena *arena, struct diags *diags, const char *model, struct generation *out) {
+    const char *slash = strrchr(model, '/');
+    const char *directory = slash ? arena_copy(arena, model, (size_t)(slash - model) + 1) : "./";
+    const size_t length = strlen(directory);
+    struct reader reader = {.arena = arena, .diags = diags, .directory = directory, .out = out};
+    *out = (struct generation){.pad = -1};
+    if (read_directory(&reader, "") < 0) return -1;
+    if (strcmp(directory, "onnx/") && (length < 6 || strcmp(directory + length - 6, "/onnx/"))) return 0;
+    reader.directory = arena_printf(arena, "%s../", directory);
+    return read_directory(&reader, "../");
+}
+
+/* The manifest ----------------------------------------------------------------------------------------------------- */
+
+static enum rt_role role_of(const char *name) {
+    for (size_t i = 0; i < sizeof role_names / sizeof *role_names; i++)
+        if (fnmatch(role_names[i].pattern, name, 0) == 0) return role_names[i].role;
+    return RT_ROLE_NONE;
+}
+
+static void put_ids(struct rt_json_writer *writer, const char *key, const struct id_list *ids) {
+    if (!ids->all.n) return;
+    rt_json_key_open(writer, key, '[', RT_JSON_INLINE);
+    for (int i = 0; i < ids->all.n; i++) rt_json_put_int(writer, ids->all.at[i]);
+    rt_json_close(writer, ']');
+}
+
+/* The output of that name, else the first with floats. */
+static const char *logits_of(const struct graph *graph) {
+    const char *found = NULL;
+    for (int i = graph->outputs.n - 1; i >= 0; i--) {
+        const char *name = graph->output_names.at[i];
+        if (fnmatch("*logits", name, 0) == 0) return name;
+        if (rt_dtype_is_float(graph->tensors.at[graph->outputs.at[i]].dtype)) found = name;
+    }
+    return found;
+}
+
+void generation_put(struct rt_json_writer *writer, const struct graph *graph, const struct generation *generation) {
+    const char *logits = logits_of(graph);
+    rt_json_key_open(writer, "generation", '{', RT_JSON_LINES);
+    rt_json_key_open(writer, "roles", '{', RT_JSON_LINES);
+    for (int i = 0; i < graph->inputs.n; i++) {
+        const char *name = graph->tensors.at[graph->inputs.at[i]].name;
+        if (role_of(name)) rt_json_key_text(writer, name, rt_role_row(role_of(name))->word);
+    }
+    rt_json_close(writer, '}');
+    if (logits) rt_json_key_text(writer, "logits", logits);
+    rt_json_key_text(writer, "padding", generation->pads_right ? "right" : "left");
+    put_ids(writer, "start", &generation->start);
+    put_ids(writer, "end", &generation->end);
+    put_ids(writer, "suppress", &generation->suppress);
+    put_ids(writer, "suppress_first", &generation->suppress_first);
+    if (generation->pad >= 0) rt_json_key_int(writer, "pad", generation->pad);
+    if (generation->context) rt_json_key_int(writer, "context", generation->context);
+    if (generation->tokenizer) rt_json_key_text(writer, "tokenizer", generation->tokenizer);
+    rt_json_close(writer, '}');
+}

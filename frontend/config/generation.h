@@ -1,0 +1,31 @@
+/* What the configuration files beside a decoder say about generating with it: generation_config.json and config.json of
+ * Hugging Face's transformers, and genai_config.json of onnxruntime-genai. The files are untrusted. */
+#ifndef FRONTEND_CONFIG_GENERATION_H
+#define FRONTEND_CONFIG_GENERATION_H
+
+#include "ir/ir.h"
+#include "ir/base/diag.h"
+#include "runtime/base/text/json.h"
+
+struct id_list {
+    VEC(int64_t) all;
+};
+
+struct generation {
+    struct id_list end, suppress, suppress_first;
+    struct id_list start;  /* of an encoder-decoder: the decoder's first tokens, with those that are forced */
+    int64_t pad;           /* -1: none */
+    int64_t context;       /* tokens that the model was made for; 0: not known */
+    const char *tokenizer; /* relative to the model's directory; NULL: there is none */
+    bool pads_right;       /* prompts of a batch */
+};
+
+/* Reads the files beside `model`, or one level above a directory onnx/. Without files everything is empty. 0, or -1
+ * after E0395: a file that is no JSON or too large, a key of another type, an id that is none. */
+int generation_read(struct arena *arena, struct diags *diags, const char *model, struct generation *out);
+
+/* Writes "generation" of manifest.json for a graph with state: roles of its inputs by their names (role_names.def), the
+ * output with the logits, and what the files say. */
+void generation_put(struct rt_json_writer *writer, const struct graph *graph, const struct generation *generation);
+
+#endif
