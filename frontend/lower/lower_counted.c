@@ -136,7 +136,7 @@ int lower_fit_along(struct lower *lower, int n, int *operands, const int *dims) 
             if (!size.n && !own.n) return 0; /* a misfit, which the lowering reports */
             return refuse_sizes(lower, dims[i], &size, &own);
         }
-        least = first < 0 || extent < least ? extent : least;
+        least = first < 0 ? extent : open_lesser(lower->builder.graph->open, extent, least);
         size = own;
         first = i;
     }

@@ -340,6 +340,7 @@ DIMS_FN(dims_pad) {
         if (!begin[d] && !end[d]) continue;
         if (!pad_extent(x->dims[d], begin[d], end[d], &extent))
             return refuse(dims, why, "the padding of dimension %d is out of range", d);
+        extent = open_sum(graph->open, open_sum(graph->open, x->dims[d], begin[d]), end[d]);
         dims->factor[dims->operand[0].dim[d].factor[0]].kind = FACTOR_WHOLE;
         dims_set(out, d, dims_factor(dims, "e", d, extent, FACTOR_WHOLE));
     }

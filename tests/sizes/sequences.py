@@ -92,7 +92,18 @@ BUCKETS = dict(
     constants=[*AXES, number("unit", 1, "f4"), number("scale", 1.7, "f4"), number("most", 3), number("table", [.5, -.25, 2, 1], "f4")],
     inputs={"x": ("f4", ["batch", "sequence", WIDTH])})
 
-MODELS = {"added": ADDED, "positions": POSITIONS, "solved": SOLVED, "recurrent": RECURRENT, "buckets": BUCKETS}
+# Rows of those that an expert computes: chosen from two tables, they are twice as many at most as the sums that they go to.
+CHOSEN = dict(
+    nodes=[helper.make_node("Reshape", ["x", "all"], ["flat"]), helper.make_node("Neg", ["flat"], ["turned"]),
+           helper.make_node("Unsqueeze", ["flat", "front"], ["first"]), helper.make_node("Unsqueeze", ["turned", "front"], ["second"]),
+           helper.make_node("Concat", ["first", "second"], ["tables"], axis=0), helper.make_node("Greater", ["tables", "nothing"], ["wanted"]),
+           helper.make_node("NonZero", ["wanted"], ["places"]), helper.make_node("Gather", ["places", "one"], ["rows"], axis=0),
+           helper.make_node("Gather", ["flat", "rows"], ["picked"], axis=0), helper.make_node("Mul", ["picked", "picked"], ["squares"]),
+           helper.make_node("ScatterElements", ["flat", "rows", "squares"], ["y"], axis=0), helper.make_node("ReduceSum", ["cache"], ["z"])],
+    constants=[number("all", [-1]), number("front", [0]), number("one", 1), number("nothing", 0, "f4")],
+    inputs={"x": ("f4", ["batch", "sequence"]), "cache": ("f4", ["batch", "past"])}, outputs=["y", "z"])
+
+MODELS = {"added": ADDED, "positions": POSITIONS, "solved": SOLVED, "recurrent": RECURRENT, "buckets": BUCKETS, "chosen": CHOSEN}
 SIZES = [{"batch": 1, "sequence": 1, "past": 0}, {"batch": 3, "sequence": 9, "past": 8}, {"batch": 2, "sequence": 5, "past": 7}]
 TYPES = {"f4": TensorProto.FLOAT, "i8": TensorProto.INT64, "i4": TensorProto.INT32}
 
