@@ -194,7 +194,7 @@ static int compare(struct comparison *comparison) {
     return status ? status : compare_outputs(comparison);
 }
 
-/* The open sizes of the manifest that calls choose. */
+/* The open sizes of the manifest. Those that the program keeps are 0: states are empty. */
 static struct open_sizes *read_sizes(const struct compiled_model *compiled, struct arena *arena) {
     const struct rt_json *sizes = rt_json_member(compiled->root, "sizes");
     struct open_sizes *open = open_new(arena, 0);
@@ -204,8 +204,9 @@ static struct open_sizes *read_sizes(const struct compiled_model *compiled, stru
         if (!name || !rt_json_int(rt_json_member(s, "least"), &range.least) ||
             !rt_json_int(rt_json_member(s, "most"), &range.most) ||
             !rt_json_int(rt_json_member(s, "step"), &range.step) || range.step < 1 ||
-            !rt_json_int(rt_json_member(s, "typical"), &range.typical) || rt_json_member(s, "next"))
+            !rt_json_int(rt_json_member(s, "typical"), &range.typical))
             continue;
+        if (rt_json_member(s, "next")) range = open_fixed(0);
         VEC_PUSH(arena, &open->all, ((struct open_size){name, range, 0}));
     }
     return open;

@@ -4,7 +4,8 @@
  * gathers its heads from the whole keys and values, which all ranks have (Shazeer 2019, "Fast transformer decoding",
  * arXiv 1911.02150, keeps the single head of multi-query attention on every rank likewise).
  *
- * Heads are repeated no more often than the ranks need if they divide them evenly, else once for each query head. */
+ * Heads are repeated no more often than the ranks need if they divide them evenly, else once for each query head. Those
+ * of a cache (Note [State] in state.c) are repeated as rows are added to it, so that no step repeats the past. */
 #include "ir/build.h"
 #include "passes/pipeline.h"
 #include "passes/rewrite/rewrite.h"
@@ -13,7 +14,12 @@
 struct dividing {
     struct build builder;
     int64_t tensor, context;
+    const int *readers;
+    /* per node that was there before: how often an attention's heads are repeated; those of the rows of an Append */
+    int64_t *times, *cached;
 };
+
+enum { KEYS = 1, VALUES = 2 };
 
 /* How often each of `heads` key heads is repeated, if `group` query heads share it. */
 static int64_t times_for(int64_t heads, int64_t group, const struct dividing *by) {
@@ -34,25 +40,106 @@ static int add_numbers(const struct build *builder, int64_t heads, int64_t times
     return graph_add_const(builder->graph, arena_printf(arena, "%s.heads", builder->node), RT_I64, 1, &n, head);
 }
 
+/* The Append of the cache that this operand of the attention alone reads, whole but for rows; -1: it is none. */
+static int cache_of(const struct dividing *by, int operand) {
+    const struct graph *graph = by->builder.graph;
+    const struct node *slice = made_by(graph, operand, OP_Slice);
+    const struct node *append = slice ? made_by(graph, slice->inputs[0], OP_Append) : NULL;
+    if (!append || by->readers[operand] != 1 || by->readers[append->inputs[0]] != 1) return -1;
+    const struct tensor *seen = &graph->tensors.at[operand], *state = &graph->tensors.at[append->inputs[0]];
+    const int axis = seen->ndim - 3;
+    if (by->readers[append->outputs[0]] != 2 /* the slice, the update */ || state->kind != TENSOR_STATE) return -1;
+    if (attr_int(append, "axis", -1) == axis || seen->dims[axis] != state->dims[axis]) return -1;
+    return graph->tensors.at[append->outputs[0]].producer;
+}
+
+static int64_t times_of(const struct dividing *by, const struct node *node) {
+    const struct graph *graph = by->builder.graph;
+    if (node->op->id != OP_Attention && node->op->id != OP_FlashAttention) return 1;
+    const struct tensor *q = &graph->tensors.at[node->inputs[0]], *k = &graph->tensors.at[node->inputs[KEYS]];
+    const int64_t axis = k->ndim - 3, heads = k->dims[axis];
+    return times_for(heads, q->dims[axis] / heads, by);
+}
+
+static void find_caches(struct dividing *by) {
+    struct graph *graph = by->builder.graph;
+    by->readers = graph_readers(graph, graph->arena);
+    by->times = ARENA_ARRAY(graph->arena, int64_t, graph->nodes.n + 1);
+    by->cached = ARENA_ARRAY(graph->arena, int64_t, graph->nodes.n + 1);
+    for (int i = 0; i < graph->order.n; i++) {
+        const struct node *node = &graph->nodes.at[graph->order.at[i]];
+        const int64_t times = by->times[graph->order.at[i]] = times_of(by, node);
+        for (int k = KEYS; k <= VALUES && times > 1; k++) {
+            const int append = cache_of(by, node->inputs[k]);
+            if (append >= 0) by->cached[append] = times;
+        }
+    }
+}
+
+/* The tensor with the heads that are numbered, along its third dimension from behind. */
+static int pick_heads(struct build *builder, int tensor, int numbers) {
+    const struct attr attr = attr_of_int("axis", builder->graph->tensors.at[tensor].ndim - 3);
+    return build(builder, OP_Gather, 2, (int[]){tensor, numbers}, 1, &attr);
+}
+
+static int add_numbers_for(const struct build *builder, int tensor, int64_t times) {
+    const struct tensor *t = &builder->graph->tensors.at[tensor];
+    return add_numbers(builder, t->dims[t->ndim - 3], times);
+}
+
+/* Repeats the heads of rows that are added to a cache, and of the cache. */
+static int repeat_rows(struct dividing *by, int id) {
+    struct graph *graph = by->builder.graph;
+    const int64_t times = by->cached[id];
+    by->builder.node = graph->nodes.at[id].name;
+    const int numbers = add_numbers_for(&by->builder, graph->nodes.at[id].inputs[1], times);
+    const int rows = pick_heads(&by->builder, graph->nodes.at[id].inputs[1], numbers);
+    if (rows < 0) return -1;
+    const struct node *append = &graph->nodes.at[id];
+    append->inputs[1] = rows;
+    const int cache[] = {append->inputs[0], append->outputs[0]};
+    for (int i = 0; i < 2; i++) {
+        struct tensor *t = &graph->tensors.at[cache[i]];
+        t->dims[t->ndim - 3] *= times;
+    }
+    return REWRITE_KEPT;
+}
+
+/* True for what a slice of such a cache sees. */
+static bool is_repeated(const struct dividing *by, int tensor) {
+    const struct node *slice = made_by(by->builder.graph, tensor, OP_Slice);
+    const struct node *append = slice ? made_by(by->builder.graph, slice->inputs[0], OP_Append) : NULL;
+    return append && by->cached[by->builder.graph->tensors.at[slice->inputs[0]].producer];
+}
+
+/* A slice of such a cache has its heads. */
+static void see_repeated(struct graph *graph, struct node *slice) {
+    const struct tensor *cache = &graph->tensors.at[slice->inputs[0]];
+    struct tensor *seen = &graph->tensors.at[slice->outputs[0]];
+    int64_t size[RT_MAX_NDIM];
+    seen->dims[seen->ndim - 3] = cache->dims[cache->ndim - 3];
+    for (int d = 0; d < seen->ndim; d++) size[d] = seen->dims[d];
+    attr_set(graph, slice, attr_of_ints("size", seen->ndim, size));
+}
+
 /* Repeats the heads of the node's keys and values, if it is an attention; as rewrite_each wants it. */
 static int repeat_heads(void *env, int id) {
-    enum { KEYS = 1, VALUES = 2 };
     struct dividing *by = env;
     struct build *builder = &by->builder;
     struct graph *graph = builder->graph;
-    const struct node *node = &graph->nodes.at[id];
-    if (node->op->id != OP_Attention && node->op->id != OP_FlashAttention) return REWRITE_KEPT;
-    const struct tensor *q = &graph->tensors.at[node->inputs[0]], *k = &graph->tensors.at[node->inputs[KEYS]];
-    const int64_t axis = k->ndim - 3, heads = k->dims[axis];
-    const int64_t times = times_for(heads, q->dims[axis] / heads, by);
-    const struct attr attr = attr_of_int("axis", axis);
-    if (times == 1) return REWRITE_KEPT;
+    struct node *node = &graph->nodes.at[id];
+    if (by->cached[id]) return repeat_rows(by, id);
+    if (node->op->id == OP_Slice && is_repeated(by, node->outputs[0])) see_repeated(graph, node);
+    const int64_t times = by->times[id];
+    if (times <= 1) return REWRITE_KEPT;
     builder->node = node->name;
-    const int numbers = add_numbers(builder, heads, times);
+    int numbers = -1;
     for (int i = KEYS; i <= VALUES; i++) {
-        const int repeated = build(builder, OP_Gather, 2, (int[]){graph->nodes.at[id].inputs[i], numbers}, 1, &attr);
-        if (repeated < 0) return -1;
-        graph->nodes.at[id].inputs[i] = repeated;
+        if (is_repeated(by, graph->nodes.at[id].inputs[i])) continue;
+        if (numbers < 0) numbers = add_numbers_for(builder, graph->nodes.at[id].inputs[i], times);
+        const int more = pick_heads(builder, graph->nodes.at[id].inputs[i], numbers);
+        if (more < 0) return -1;
+        graph->nodes.at[id].inputs[i] = more;
     }
     return REWRITE_KEPT;
 }
@@ -63,8 +150,11 @@ static int64_t ways_along(const struct graph *graph, enum axis_role role) {
 }
 
 int pass_repeat_heads(struct graph *graph, const struct pass_context *context) {
-    struct dividing by = {{graph, context->diags, NULL},
-                          ways_along(graph, AXIS_TENSOR),
-                          context->decisions.attention == ATTENTION_HEADS ? ways_along(graph, AXIS_CONTEXT) : 1};
-    return by.tensor * by.context == 1 ? 0 : rewrite_each(graph, repeat_heads, &by);
+    const int64_t context_ways = ways_along(graph, AXIS_CONTEXT);
+    struct dividing by = {.builder = {graph, context->diags, NULL},
+                          .tensor = ways_along(graph, AXIS_TENSOR),
+                          .context = context->decisions.attention == ATTENTION_HEADS ? context_ways : 1};
+    if (by.tensor * by.context == 1) return 0;
+    find_caches(&by);
+    return rewrite_each(graph, repeat_heads, &by);
 }
