@@ -710,6 +710,7 @@ const char *manifest_text(const struct manifest *manifest) {
     if ((manifest->info->training || graph->micro_batches > 1) && graph->schedules.n > 1)
         manifest_put_schedule(writer, graph, manifest->info->decisions);
     if (manifest->estimate) manifest_put_estimate(writer, manifest->machine, manifest->estimate);
+    if (manifest->put_generation) manifest->put_generation(writer, manifest->generation);
     if (manifest->put_search) manifest->put_search(writer, manifest->search);
     rt_json_key_int(writer, "plan_ngpus", mesh_size(&graph->mesh));
     plan_put_mesh(writer, &graph->mesh);

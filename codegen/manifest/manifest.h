@@ -32,6 +32,9 @@ struct manifest {
     /* Puts further members: what the search that chose the plan has to say. NULL: there was none. */
     void (*put_search)(struct rt_json_writer *writer, const void *search);
     const void *search;
+    /* Puts how the program generates tokens; NULL: it keeps no state, or is trained. */
+    void (*put_generation)(struct rt_json_writer *writer, const void *generation);
+    const void *generation;
 };
 
 /* The text, in the graph's arena; NULL when memory ran out. */

@@ -163,7 +163,7 @@ int generation_read(struct arena *arena, struct diags *diags, const char *model,
     const char *directory = slash ? arena_copy(arena, model, (size_t)(slash - model) + 1) : "./";
     const size_t length = strlen(directory);
     struct reader reader = {.arena = arena, .diags = diags, .directory = directory, .out = out};
-    *out = (struct generation){.pad = -1};
+    *out = GENERATION_NONE;
     if (read_directory(&reader, "") < 0) return -1;
     if (strcmp(directory, "onnx/") && (length < 6 || strcmp(directory + length - 6, "/onnx/"))) return 0;
     reader.directory = arena_printf(arena, "%s../", directory);
@@ -196,9 +196,8 @@ static const char *logits_of(const struct graph *graph) {
     return found;
 }
 
-void generation_put(struct rt_json_writer *writer, const struct graph *graph, const struct generation *generation) {
+void generation_put_roles(struct rt_json_writer *writer, const struct graph *graph) {
     const char *logits = logits_of(graph);
-    rt_json_key_open(writer, "generation", '{', RT_JSON_LINES);
     rt_json_key_open(writer, "roles", '{', RT_JSON_LINES);
     for (int i = 0; i < graph->inputs.n; i++) {
         const char *name = graph->tensors.at[graph->inputs.at[i]].name;
@@ -206,7 +205,9 @@ void generation_put(struct rt_json_writer *writer, const struct graph *graph, co
     }
     rt_json_close(writer, '}');
     if (logits) rt_json_key_text(writer, "logits", logits);
-    rt_json_key_text(writer, "padding", generation->pads_right ? "right" : "left");
+}
+
+void generation_put(struct rt_json_writer *writer, const struct generation *generation) {
     put_ids(writer, "start", &generation->start);
     put_ids(writer, "end", &generation->end);
     put_ids(writer, "suppress", &generation->suppress);
@@ -214,5 +215,4 @@ void generation_put(struct rt_json_writer *writer, const struct graph *graph, co
     if (generation->pad >= 0) rt_json_key_int(writer, "pad", generation->pad);
     if (generation->context) rt_json_key_int(writer, "context", generation->context);
     if (generation->tokenizer) rt_json_key_text(writer, "tokenizer", generation->tokenizer);
-    rt_json_close(writer, '}');
 }

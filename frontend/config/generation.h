@@ -17,15 +17,19 @@ struct generation {
     int64_t pad;           /* -1: none */
     int64_t context;       /* tokens that the model was made for; 0: not known */
     const char *tokenizer; /* relative to the model's directory; NULL: there is none */
-    bool pads_right;       /* prompts of a batch */
 };
+
+/* What is known where no file says anything. */
+#define GENERATION_NONE ((struct generation){.pad = -1})
 
 /* Reads the files beside `model`, or one level above a directory onnx/. Without files everything is empty. 0, or -1
  * after E0395: a file that is no JSON or too large, a key of another type, an id that is none. */
 int generation_read(struct arena *arena, struct diags *diags, const char *model, struct generation *out);
 
-/* Writes "generation" of manifest.json for a graph with state: roles of its inputs by their names (role_names.def), the
- * output with the logits, and what the files say. */
-void generation_put(struct rt_json_writer *writer, const struct graph *graph, const struct generation *generation);
+/* Writes what the files say: members of the object that is open. */
+void generation_put(struct rt_json_writer *writer, const struct generation *generation);
+
+/* Writes the roles of the graph's inputs by their names (role_names.def), and the output with the logits. */
+void generation_put_roles(struct rt_json_writer *writer, const struct graph *graph);
 
 #endif

@@ -207,6 +207,23 @@ static int read_binds(struct reader *reader) {
     return 0;
 }
 
+/* The hash is that of what was read, not of the files: other keys of theirs change nothing. */
+static int read_generation(struct reader *reader) {
+    struct side_files *files = reader->files;
+    const char *state = reader->options->state;
+    files->generation = GENERATION_NONE;
+    if (!state || strcmp(state, "none") == 0) return 0;
+    if (generation_read(reader->arena, reader->diags, reader->options->operand, &files->generation) < 0) return -1;
+    struct rt_json_writer *writer = own_json_writer(reader->arena);
+    rt_json_open(writer, '{', RT_JSON_LINES);
+    generation_put(writer, &files->generation);
+    rt_json_close(writer, '}');
+    const char *text = own_json_end(reader->arena, writer);
+    if (!text) return diag_error(reader->diags, 500, EXIT_LIMIT, NULL, "out of memory");
+    rt_hash_bytes(text, strlen(text), files->generation_hash);
+    return 0;
+}
+
 int side_files_read(struct side_files *files, const struct options *options, struct arena *arena, struct diags *diags) {
     struct reader reader = {files, options, arena, diags};
     bool manual = options->pas.word == OPT_POLICY_MANUAL;
@@ -228,5 +245,6 @@ int side_files_read(struct side_files *files, const struct options *options, str
     if (files->own_mesh && side_files_check_mesh(files, options, diags) < 0) return -1;
     if (options->ops && user_ops_read(arena, diags, options->ops, &files->operators, files->ops_hash) < 0) return -1;
     if (options->weights_from && hash_names(&reader) < 0) return -1;
+    if (read_generation(&reader) < 0) return -1;
     return read_binds(&reader);
 }

@@ -1,9 +1,11 @@
 /* Input files besides the model: rules (--pas manual:FILE), a plan (--load-plan), a schedule (--schedule FILE), a
- * machine (--machine), operators (--ops) and values of bound inputs (--bind). Their content, never their names, enters
+ * machine (--machine), operators (--ops), values of bound inputs (--bind), and with --state the configurations beside
+ * the model. Their content, never their names, enters
  * the reuse keys. */
 #ifndef FRONTEND_DRIVER_SIDE_FILES_H
 #define FRONTEND_DRIVER_SIDE_FILES_H
 
+#include "frontend/config/generation.h"
 #include "frontend/options/options.h"
 #include "frontend/import/import.h"
 #include "passes/pipeline.h"
@@ -27,10 +29,11 @@ struct side_files {
     bool own_mesh; /* the mesh is not that of the options */
     int nbinds;
     struct import_bind *binds;
-    struct graph *operators; /* declares those of --ops; NULL: none */
+    struct generation generation; /* empty without --state */
+    struct graph *operators;      /* declares those of --ops; NULL: none */
     char constraints_hash[RT_HASH_HEX], refine_hash[RT_HASH_HEX];
     char machine_hash[RT_HASH_HEX], plan_hash[RT_HASH_HEX], binds_hash[RT_HASH_HEX], ops_hash[RT_HASH_HEX],
-        names_hash[RT_HASH_HEX]; /* "" where there are none */
+        names_hash[RT_HASH_HEX], generation_hash[RT_HASH_HEX]; /* "" where there are none */
 };
 
 /* Reads and checks all of them. 0, or -1 after diagnostics. The contents lie in the arena. */

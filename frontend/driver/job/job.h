@@ -126,6 +126,11 @@ const char *job_plan_text(const struct job *job);
 /* Reports E0500; returns -1. */
 int job_out_of_memory(const struct job *job);
 
+/* job_generation.c */
+
+/* Writes "generation" of the manifest of a program with state; context: the job. */
+void job_put_generation(struct rt_json_writer *writer, const void *context);
+
 /* job_write.c */
 
 /* What location.json says, but for the file of constants. */

@@ -217,6 +217,8 @@ struct manifest job_manifest(const struct job *job, const struct program *progra
                              .graph_key = &job->keys.graph,
                              .plan_key = &job->keys.plan,
                              .program = program,
+                             .put_generation = job->plan.states.n && !job_training(job) ? job_put_generation : NULL,
+                             .generation = job,
                              .slices = program && job->info.copies ? &job->slices : NULL};
 }
 
