@@ -13,43 +13,41 @@ static void map_characters(const struct part *part, struct work *work, struct te
     strbuf_init(&out, work->arena);
     for (size_t i = 0; i < text->span.bytes;) {
         int32_t code;
+        const bool first = i < text->origin;
         i += (size_t)utf8_get(text->span.at + i, &code);
         map(part, code, &out);
-        if (i <= text->origin) made.origin = out.length;
+        if (first) made.origin = out.length;
     }
     made.span = (struct span){strbuf_text(&out), out.length};
     *text = made;
 }
 
-/* Replaces the text by one without relation to its characters; of the first one, one character is left. */
-static void replace_all(struct text *text, struct span made) {
-    int32_t code;
-    const bool has_origin = text->origin && made.bytes;
-    *text = (struct text){made, has_origin ? (size_t)utf8_get(made.at, &code) : 0};
+static int take_normal(struct work *work, struct text *text, bool compose, bool compatible) {
+    const struct span first =
+        unicode_normal(work->arena, (struct span){text->span.at, text->origin}, compose, compatible);
+    const struct span made = unicode_normal(work->arena, text->span, compose, compatible);
+    *text = (struct text){made, first.bytes < made.bytes ? first.bytes : made.bytes};
+    return 0;
 }
 
 static int normalize_nfc(const struct part *part, struct work *work, struct text *text) {
     (void)part;
-    replace_all(text, unicode_normal(work->arena, text->span, true, false));
-    return 0;
+    return take_normal(work, text, true, false);
 }
 
 static int normalize_nfd(const struct part *part, struct work *work, struct text *text) {
     (void)part;
-    replace_all(text, unicode_normal(work->arena, text->span, false, false));
-    return 0;
+    return take_normal(work, text, false, false);
 }
 
 static int normalize_nfkc(const struct part *part, struct work *work, struct text *text) {
     (void)part;
-    replace_all(text, unicode_normal(work->arena, text->span, true, true));
-    return 0;
+    return take_normal(work, text, true, true);
 }
 
 static int normalize_nfkd(const struct part *part, struct work *work, struct text *text) {
     (void)part;
-    replace_all(text, unicode_normal(work->arena, text->span, false, true));
-    return 0;
+    return take_normal(work, text, false, true);
 }
 
 static void put_lower(const struct part *part, int32_t code, struct strbuf *out) {
@@ -217,10 +215,13 @@ static int normalize_bert(const struct part *part, struct work *work, struct tex
 }
 
 /* Precompiled: clusters of up to 5 bytes are looked up as a whole, others by character. A cluster that only begins with
- * a key is replaced as a whole too, as `tokenizers` does. */
+ * a key is replaced as a whole too, as `tokenizers` does; and if nothing is left of the first one, the next one takes
+ * its place. */
 static int normalize_precompiled(const struct part *part, struct work *work, struct text *text) {
     struct strbuf out;
     struct span found, rest = text->span;
+    struct text made = {.origin = 0};
+    bool first = text->origin;
     strbuf_init(&out, work->arena);
     while (rest.bytes) {
         const size_t cluster = unicode_cluster(rest);
@@ -235,8 +236,11 @@ static int normalize_precompiled(const struct part *part, struct work *work, str
             strbuf_add(&out, character.at, character.bytes);
         }
         rest = (struct span){rest.at + cluster, rest.bytes - cluster};
+        if (first) made.origin = out.length;
+        first = first && !out.length;
     }
-    replace_all(text, (struct span){strbuf_text(&out), out.length});
+    made.span = (struct span){strbuf_text(&out), out.length};
+    *text = made;
     return 0;
 }
 

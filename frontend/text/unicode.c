@@ -68,6 +68,38 @@ void strbuf_put_code(struct strbuf *buffer, int32_t code) {
     strbuf_add(buffer, bytes, (size_t)utf8_put(bytes, code));
 }
 
+/* Characters of which `tokenizers` says something else than Unicode. */
+enum differing { DIFFERING_PUNCTUATION, DIFFERING_MARK, DIFFERING_NONSPACING, DIFFERING_OTHER, DIFFERING_COMPATIBLE };
+static const struct differing_row {
+    enum differing kind;
+    int32_t first, last;
+    bool answer;
+} differing_rows[] = {
+#define DIFFERING(kind, first, last, answer) {DIFFERING_##kind, first, last, answer},
+#include "frontend/text/differing.def"
+#undef DIFFERING
+};
+
+/* The row of the character, which is not before the first of them; NULL: none. */
+static const struct differing_row *find_differing(enum differing kind, int32_t code) {
+    int from = 0, to = sizeof differing_rows / sizeof *differing_rows;
+    while (from < to) {
+        const int middle = from + (to - from) / 2;
+        const struct differing_row *row = &differing_rows[middle];
+        if (row->kind == kind && code >= row->first && code <= row->last) return row;
+        if (row->kind < kind || (row->kind == kind && row->last < code))
+            from = middle + 1;
+        else
+            to = middle;
+    }
+    return NULL;
+}
+
+static bool says(enum differing kind, int32_t code, bool standard) {
+    const struct differing_row *row = code < 0x300 ? NULL : find_differing(kind, code);
+    return row ? row->answer : standard;
+}
+
 /* A set of general categories. */
 #define IN(category) (1u << UTF8PROC_CATEGORY_##category)
 static bool is_in(int32_t code, unsigned categories) {
@@ -85,19 +117,19 @@ bool unicode_is_numeric(int32_t code) {
 
 bool unicode_is_punctuation(int32_t code) {
     if (code > 0 && code < 0x80 && strchr("$+<=>^`|~", code)) return true;
-    return is_in(code, IN(PC) | IN(PD) | IN(PS) | IN(PE) | IN(PI) | IN(PF) | IN(PO));
+    return says(DIFFERING_PUNCTUATION, code, is_in(code, IN(PC) | IN(PD) | IN(PS) | IN(PE) | IN(PI) | IN(PF) | IN(PO)));
 }
 
 bool unicode_is_mark(int32_t code) {
-    return code >= 0x300 && is_in(code, IN(MN) | IN(MC) | IN(ME));
+    return says(DIFFERING_MARK, code, is_in(code, IN(MN) | IN(MC) | IN(ME)));
 }
 
 bool unicode_is_nonspacing(int32_t code) {
-    return code >= 0x300 && is_in(code, IN(MN));
+    return says(DIFFERING_NONSPACING, code, is_in(code, IN(MN)));
 }
 
 bool unicode_is_other(int32_t code) {
-    return is_in(code, IN(CC) | IN(CF) | IN(CO));
+    return says(DIFFERING_OTHER, code, is_in(code, IN(CC) | IN(CF) | IN(CO)));
 }
 
 /* Alphabetic has, beside letters, letter numbers and marks, only the letters in circles and squares. */
@@ -117,10 +149,7 @@ void unicode_lower(struct strbuf *buffer, int32_t code) {
     strbuf_put_code(buffer, utf8proc_tolower(code));
 }
 
-struct span unicode_normal(struct arena *arena, struct span text, bool compose, bool compatible) {
-    size_t ascii = 0;
-    while (ascii < text.bytes && (text.at[ascii] & 0x80) == 0) ascii++;
-    if (ascii == text.bytes) return text;
+static struct span normal(struct arena *arena, struct span text, bool compose, bool compatible) {
     const utf8proc_option_t options = (utf8proc_option_t)(UTF8PROC_STABLE | (compatible ? UTF8PROC_COMPAT : 0) |
                                                           (compose ? UTF8PROC_COMPOSE : UTF8PROC_DECOMPOSE));
     const utf8proc_uint8_t *bytes = (const utf8proc_uint8_t *)text.at;
@@ -132,6 +161,38 @@ struct span unicode_normal(struct arena *arena, struct span text, bool compose, 
     const utf8proc_ssize_t made = utf8proc_reencode(codes, count, options);
     if (made < 0) BUG("utf8proc: %s", utf8proc_errmsg(made));
     return (struct span){(const char *)codes, (size_t)made};
+}
+
+/* The bytes before the next character that is not decomposed although Unicode says so: such a character begins
+ * something new for normalization. */
+static size_t before_differing(struct span text) {
+    for (size_t i = 0; i < text.bytes;) {
+        int32_t code;
+        const size_t at = i;
+        i += (size_t)utf8_get(text.at + i, &code);
+        if (!says(DIFFERING_COMPATIBLE, code, true)) return at;
+    }
+    return text.bytes;
+}
+
+struct span unicode_normal(struct arena *arena, struct span text, bool compose, bool compatible) {
+    size_t ascii = 0;
+    struct strbuf out;
+    int32_t code;
+    while (ascii < text.bytes && (text.at[ascii] & 0x80) == 0) ascii++;
+    if (ascii == text.bytes) return text;
+    size_t before = compatible ? before_differing(text) : text.bytes;
+    if (before == text.bytes) return normal(arena, text, compose, compatible);
+    strbuf_init(&out, arena);
+    for (; text.bytes; before = before_differing(text)) {
+        const struct span made = normal(arena, (struct span){text.at, before}, compose, compatible);
+        strbuf_add(&out, made.at, made.bytes);
+        text = (struct span){text.at + before, text.bytes - before};
+        const size_t kept = text.bytes ? (size_t)utf8_get(text.at, &code) : 0;
+        strbuf_add(&out, text.at, kept);
+        text = (struct span){text.at + kept, text.bytes - kept};
+    }
+    return (struct span){out.text, out.length};
 }
 
 size_t unicode_cluster(struct span text) {

@@ -1,4 +1,5 @@
-/* UTF-8, and what Unicode says of characters. Data are utf8proc's, so their version is that of the library. */
+/* UTF-8, and what Unicode says of characters. Data are utf8proc's, so their version is that of the library; where the
+ * package `tokenizers` has older tables, its answers count (differing.def). */
 #ifndef FRONTEND_TEXT_UNICODE_H
 #define FRONTEND_TEXT_UNICODE_H
 

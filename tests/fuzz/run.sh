@@ -1,7 +1,7 @@
 #!/bin/sh
 # Fuzzes one target under the address and undefined-behaviour sanitizers, with a stack of 1 MiB.
 #
-#   tests/fuzz/run.sh onnx|text|rules|plan|machine|config|constraints|template EXECUTIONS
+#   tests/fuzz/run.sh onnx|text|rules|plan|machine|config|constraints|template|tokenizer EXECUTIONS
 #
 # Builds with clang in build-fuzz (or $FUZZ_BUILD). Goes on from where it was stopped: the corpus it found and the number of
 # executions are kept in the build directory. When it ends, at the number, by a signal or by a finding, it appends a row to
@@ -11,7 +11,7 @@ set -eu
 target=${1-} wanted=${2-}
 case $target:$wanted in
 onnx:[1-9]* | text:[1-9]* | rules:[1-9]* | plan:[1-9]* | template:[1-9]*) ;;
-machine:[1-9]* | config:[1-9]* | constraints:[1-9]*) ;;
+machine:[1-9]* | config:[1-9]* | constraints:[1-9]* | tokenizer:[1-9]*) ;;
 *)
     sed -n 's/^# \{0,1\}//; 2,8p' "$0" >&2
     exit 2

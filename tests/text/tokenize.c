@@ -67,8 +67,9 @@ static void run_case(struct tokenizer *tokenizer, struct arena *arena, struct di
                put_stream(out, tokenizer, arena, diags, &ids);
     }
     if (!good) {
-        printf("{\"error\": %d}\n", diags->all.at[diags->all.n - 1].code);
-        return;
+        out = own_json_writer(arena);
+        rt_json_open(out, '{', RT_JSON_INLINE);
+        rt_json_key_text(out, "error", diags->all.at[diags->all.n - 1].text);
     }
     rt_json_close(out, '}');
     fputs(own_json_end(arena, out), stdout);
