@@ -12,7 +12,9 @@
 #include <unistd.h>
 
 #include "frontend/cli/cache.h"
+#include "frontend/cli/generate_text.h"
 #include "frontend/cli/start.h"
+#include "ir/base/own.h"
 #include "runtime/base/io/file.h"
 #include "runtime/base/roles.h"
 
@@ -21,10 +23,14 @@ struct generate {
     struct compiled_model compiled;
     const struct rt_json *about; /* "generation" of the manifest */
     struct token_rows prompts;
-    struct option_files inputs; /* those that are not the prompts */
-    const char *directory;      /* for the prompts and the socket; NULL: not made yet */
-    bool streams;               /* the only row is shown as it comes */
-    int64_t shown;              /* tokens of it */
+    struct option_files inputs;  /* those that are not the prompts */
+    struct option_texts stops;   /* texts of --stop */
+    struct option_texts ids;     /* its token ids */
+    struct tokenizer *tokenizer; /* NULL: there is none */
+    struct texts *texts;         /* NULL: without a tokenizer */
+    const char *directory;       /* for the prompts and the socket; NULL: not made yet */
+    bool streams;                /* the only row is shown as it comes */
+    int64_t shown;               /* tokens of it */
 };
 
 /* Numbers that the program gets as they are. */
@@ -90,6 +96,47 @@ static bool has_role(const struct generate *generate, const char *input, enum rt
     return word ? strcmp(word, rt_role_row(role)->word) == 0 : strcmp(input, usual) == 0;
 }
 
+/* The tokenizer --------------------------------------------------------------------------------------------------- */
+
+/* The file beside the program, or where location.json says; NULL: there is none. */
+static const char *find_tokenizer(const struct generate *generate) {
+    struct arena *arena = generate->cli->arena;
+    const char *directory = generate->compiled.directory;
+    const char *copy = arena_printf(arena, "%s/tokenizer.json", directory);
+    struct rt_reason why;
+    if (generate->cli->options->tokenizer) return generate->cli->options->tokenizer;
+    if (access(copy, F_OK) == 0) return copy;
+    struct rt_json_document *document = own_json_below(arena, directory, "location.json", &why);
+    const char *path = document ? rt_json_text(rt_json_member(rt_json_root(document), "tokenizer")) : NULL;
+    return path && access(path, F_OK) == 0 ? path : NULL;
+}
+
+static bool is_id(const char *text) {
+    return strspn(text, "0123456789") == strlen(text);
+}
+
+static void take_stops(struct generate *generate) {
+    const struct option_texts *given = &generate->cli->options->stops;
+    for (int i = 0; i < given->all.n; i++) {
+        const char *stop = given->all.at[i];
+        VEC_PUSH(generate->cli->arena, is_id(stop) ? &generate->ids.all : &generate->stops.all, stop);
+    }
+}
+
+/* Reads it if there is one; where a text is to be understood there must be. */
+static int open_tokenizer(struct generate *generate) {
+    struct cli *cli = generate->cli;
+    const char *path = find_tokenizer(generate);
+    take_stops(generate);
+    if (path) generate->tokenizer = tokenizer_open(cli->arena, cli->diags, path);
+    if (path && !generate->tokenizer) return -1;
+    if (path || (!cli->options->prompts.all.n && !generate->stops.all.n)) return 0;
+    diag_error(cli->diags, 200, EXIT_USAGE, NULL, "%s needs a tokenizer.json, and there is none beside the model",
+               cli->options->prompts.all.n ? "--prompt" : "--stop TEXT");
+    diag_help(cli->diags, "name one with --tokenizer FILE.json, or give token ids");
+    return -1;
+}
+
 /* Prompts --------------------------------------------------------------------------------------------------------- */
 
 static int read_prompts(struct generate *generate) {
@@ -104,7 +151,11 @@ static int read_prompts(struct generate *generate) {
         else
             VEC_PUSH(cli->arena, &generate->inputs.all, *input);
     }
+    if (ids && cli->options->prompts.all.n)
+        return diag_error(cli->diags, 200, EXIT_USAGE, NULL, "--prompt and an --input of token ids exclude each other");
     if (ids) return prompts_of_file(&generate->prompts, ids, mask, cli);
+    if (cli->options->prompts.all.n)
+        return prompts_of_texts(&generate->prompts, &cli->options->prompts, generate->tokenizer, cli);
     diag_error(cli->diags, 200, EXIT_USAGE, NULL, "there is no prompt");
     diag_help(cli->diags, "--prompt TEXT, or --input input_ids=FILE.npy");
     return -1;
@@ -147,7 +198,7 @@ static void show_row(const struct token_row *row) {
 
 static void take_step(void *context, int64_t rows, const int64_t *ids, bool *ends) {
     struct generate *generate = context;
-    (void)ends;
+    if (generate->texts) return texts_step(generate->texts, rows, ids, ends);
     if (!generate->streams || rows != 1 || ids[0] < 0) return;
     printf("%s%" PRId64, generate->shown++ ? " " : "", ids[0]);
     fflush(stdout);
@@ -157,17 +208,47 @@ static double per_second(int64_t n, double ms) {
     return ms > 0 ? (double)n / ms * 1e3 : 0;
 }
 
-static void show_result(const struct generate *generate, const struct reported *reported) {
-    const struct cli *cli = generate->cli;
-    if (cli->options->json) return;
-    if (generate->streams && generate->shown) putchar('\n');
-    for (int i = 0; i < reported->rows.all.n && !generate->streams; i++) show_row(&reported->rows.all.at[i]);
-    fflush(stdout);
-    if (!reported->done || cli->options->quiet) return;
-    fprintf(stderr,
-            "rankc: prompt of %" PRId64 " tokens, %.1f per second; %" PRId64 " steps' tokens, %.1f per second\n",
+static void show_texts(const struct generate *generate) {
+    for (int i = 0; i < generate->prompts.all.n; i++) {
+        size_t bytes;
+        const char *text = texts_row(generate->texts, i, &bytes);
+        if (!generate->streams) fwrite(text, 1, bytes, stdout);
+        putchar('\n');
+    }
+}
+
+static void show_summary(const struct reported *reported) {
+    fprintf(stderr, "rankc: prompt: %" PRId64 " tokens, %.1f per second; then %" PRId64 " tokens, %.1f per second\n",
             reported->prompt_tokens, per_second(reported->prompt_tokens, reported->prompt_ms), reported->tokens,
             per_second(reported->tokens, reported->ms));
+}
+
+static void show_result(const struct generate *generate, const struct reported *reported) {
+    const struct cli *cli = generate->cli;
+    if (cli->options->json || !reported->rows.all.n) return;
+    if (generate->texts) show_texts(generate);
+    for (int i = 0; i < reported->rows.all.n && !generate->texts && !generate->streams; i++)
+        show_row(&reported->rows.all.at[i]);
+    if (generate->streams && !generate->texts) putchar('\n');
+    fflush(stdout);
+    if (reported->done && !cli->options->quiet) show_summary(reported);
+}
+
+/* OUT/text.jsonl: a JSON string for each row. */
+static int write_texts(const struct generate *generate) {
+    struct cli *cli = generate->cli;
+    struct strbuf lines;
+    strbuf_init(&lines, cli->arena);
+    for (int i = 0; i < generate->prompts.all.n; i++) {
+        struct rt_json_writer *writer = own_json_writer(cli->arena);
+        size_t bytes;
+        const char *text = texts_row(generate->texts, i, &bytes);
+        rt_json_put_bytes(writer, text, bytes);
+        const char *line = own_json_end(cli->arena, writer);
+        if (!line) return diag_error(cli->diags, 500, EXIT_LIMIT, NULL, "out of memory");
+        strbuf_puts(&lines, line);
+    }
+    return write_text(cli, arena_printf(cli->arena, "%s/text.jsonl", cli->options->output_dir), strbuf_text(&lines));
 }
 
 /* Starting -------------------------------------------------------------------------------------------------------- */
@@ -190,9 +271,20 @@ static struct option_texts program_words(const struct generate *generate) {
         if (number_text(options, &number_rows[i]))
             add(&words, cli, option_rows[number_rows[i].id].name, number_text(options, &number_rows[i]));
     for (int i = 0; i < options->roles.all.n; i++) add(&words, cli, "role", options->roles.all.at[i]);
-    for (int i = 0; i < options->stops.all.n; i++) add(&words, cli, "stop", options->stops.all.at[i]);
+    for (int i = 0; i < generate->ids.all.n; i++) add(&words, cli, "stop", generate->ids.all.at[i]);
+    if (generate->stops.all.n) VEC_PUSH(cli->arena, &words.all, "--ask");
     if (options->output_dir) add(&words, cli, "output-dir", options->output_dir);
     return words;
+}
+
+/* After the ranks' end, whose status it returns unless something fails here. */
+static int give(struct generate *generate, const struct reported *reported, int status) {
+    struct cli *cli = generate->cli;
+    const bool known = reported->rows.all.n > 0;
+    if (generate->texts && texts_finish(generate->texts, cli->diags) < 0) return -1;
+    show_result(generate, reported);
+    if (generate->texts && cli->options->output_dir && known && write_texts(generate) < 0) return -1;
+    return status;
 }
 
 static int start(struct generate *generate) {
@@ -204,20 +296,30 @@ static int start(struct generate *generate) {
     options.inputs = generate->inputs;
     cli.options = &options;
     if (write_text(&cli, path_of(generate, "prompts"), prompts_text(&generate->prompts, &cli)) < 0 ||
-        listener_open(&listener, path_of(generate, "report"), take_step, false, generate, generate->cli) < 0)
+        listener_open(&listener, path_of(generate, "report"), take_step, generate->stops.all.n > 0, generate,
+                      generate->cli) < 0)
         return -1;
     const int status = start_program(&generate->compiled, &words, &cli);
     listener_close(listener, &reported);
-    show_result(generate, &reported);
-    return status;
+    return give(generate, &reported, status);
+}
+
+static int open_texts(struct generate *generate) {
+    struct cli *cli = generate->cli;
+    const int64_t rows = generate->prompts.all.n;
+    generate->streams = rows == 1 && !cli->options->json && isatty(STDOUT_FILENO);
+    if (!generate->tokenizer) return 0;
+    generate->texts = texts_open(generate->tokenizer, &generate->stops, rows, generate->streams ? stdout : NULL, cli);
+    return generate->texts ? 0 : -1;
 }
 
 static int generate_compiled(struct generate *generate) {
-    struct cli *cli = generate->cli;
-    if (check_state(generate) < 0 || read_prompts(generate) < 0 || make_directory(generate) < 0) return -1;
-    generate->streams = generate->prompts.all.n == 1 && !cli->options->json && isatty(STDOUT_FILENO);
+    if (check_state(generate) < 0 || open_tokenizer(generate) < 0 || read_prompts(generate) < 0 ||
+        open_texts(generate) < 0 || make_directory(generate) < 0)
+        return -1;
     const int status = start(generate);
     remove_directory(generate);
+    texts_close(generate->texts);
     return status;
 }
 

@@ -19,6 +19,11 @@ int prompts_of_file(struct token_rows *rows, const char *path, const char *mask,
 /* The text of a file of prompts, as programs take it: a line of ids for each row. */
 const char *prompts_text(const struct token_rows *rows, struct cli *cli);
 
+/* The ids of texts. 0, or -1 after a diagnostic. */
+struct tokenizer;
+int prompts_of_texts(struct token_rows *rows, const struct option_texts *texts, struct tokenizer *tokenizer,
+                     struct cli *cli);
+
 /* What a generation has come to. */
 struct reported {
     struct token_rows rows;

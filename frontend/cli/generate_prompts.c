@@ -1,8 +1,10 @@
-/* Prompts of rankc generate from files of token ids. */
+/* Prompts of rankc generate: files of token ids, and texts. */
 #include "frontend/cli/generate.h"
 
 #include <inttypes.h>
+#include <string.h>
 
+#include "frontend/text/tokenizer.h"
 #include "ir/base/str.h"
 #include "runtime/base/npy.h"
 
@@ -62,6 +64,20 @@ int prompts_of_file(struct token_rows *rows, const char *path, const char *mask,
     rt_tensor_free(&ids);
     if (mask) rt_tensor_free(&masks);
     return status;
+}
+
+int prompts_of_texts(struct token_rows *rows, const struct option_texts *texts, struct tokenizer *tokenizer,
+                     struct cli *cli) {
+    for (int i = 0; i < texts->all.n; i++) {
+        struct token_ids ids = {0};
+        struct token_row row = {0};
+        const char *text = texts->all.at[i];
+        if (tokenizer_encode(tokenizer, cli->arena, cli->diags, text, strlen(text), true, &ids) < 0) return -1;
+        for (int k = 0; k < ids.n; k++) VEC_PUSH(cli->arena, &row.ids, ids.at[k]);
+        if (!ids.n) return diag_error(cli->diags, 915, EXIT_MALFORMED, "--prompt", "prompt %d has no tokens", i + 1);
+        VEC_PUSH(cli->arena, &rows->all, row);
+    }
+    return 0;
 }
 
 const char *prompts_text(const struct token_rows *rows, struct cli *cli) {

@@ -1,6 +1,7 @@
 #include "frontend/config/generation.h"
 
 #include <fnmatch.h>
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -149,13 +150,20 @@ static int read_file(struct reader *reader, const char *name) {
     return status;
 }
 
-static int read_directory(struct reader *reader, const char *above) {
+/* The directory may have links, and the file itself may be one. */
+static int find_tokenizer(struct reader *reader) {
+    char directory[PATH_MAX];
+    if (access(arena_printf(reader->arena, "%stokenizer.json", reader->directory), F_OK)) return 0;
+    if (!realpath(reader->directory, directory)) return diag_errno(reader->diags, 601, NULL, "open", reader->directory);
+    reader->out->tokenizer = arena_printf(reader->arena, "%s/tokenizer.json", directory);
+    return 0;
+}
+
+static int read_directory(struct reader *reader) {
     static const char *const files[] = {"generation_config.json", "genai_config.json", "config.json"};
     for (size_t i = 0; i < sizeof files / sizeof *files; i++)
         if (read_file(reader, files[i]) < 0) return -1;
-    if (!reader->out->tokenizer && !access(arena_printf(reader->arena, "%stokenizer.json", reader->directory), F_OK))
-        reader->out->tokenizer = arena_printf(reader->arena, "%stokenizer.json", above);
-    return 0;
+    return reader->out->tokenizer ? 0 : find_tokenizer(reader);
 }
 
 int generation_read(struct arena *arena, struct diags *diags, const char *model, struct generation *out) {
@@ -164,10 +172,10 @@ int generation_read(struct arena *arena, struct diags *diags, const char *model,
     const size_t length = strlen(directory);
     struct reader reader = {.arena = arena, .diags = diags, .directory = directory, .out = out};
     *out = GENERATION_NONE;
-    if (read_directory(&reader, "") < 0) return -1;
+    if (read_directory(&reader) < 0) return -1;
     if (strcmp(directory, "onnx/") && (length < 6 || strcmp(directory + length - 6, "/onnx/"))) return 0;
     reader.directory = arena_printf(arena, "%s../", directory);
-    return read_directory(&reader, "../");
+    return read_directory(&reader);
 }
 
 /* The manifest ----------------------------------------------------------------------------------------------------- */
@@ -214,5 +222,4 @@ void generation_put(struct rt_json_writer *writer, const struct generation *gene
     put_ids(writer, "suppress_first", &generation->suppress_first);
     if (generation->pad >= 0) rt_json_key_int(writer, "pad", generation->pad);
     if (generation->context) rt_json_key_int(writer, "context", generation->context);
-    if (generation->tokenizer) rt_json_key_text(writer, "tokenizer", generation->tokenizer);
 }

@@ -16,7 +16,7 @@ struct generation {
     struct id_list start;  /* of an encoder-decoder: the decoder's first tokens, with those that are forced */
     int64_t pad;           /* -1: none */
     int64_t context;       /* tokens that the model was made for; 0: not known */
-    const char *tokenizer; /* relative to the model's directory; NULL: there is none */
+    const char *tokenizer; /* tokenizer.json beside the model, an absolute path; NULL: there is none */
 };
 
 /* What is known where no file says anything. */

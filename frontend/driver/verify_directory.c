@@ -322,6 +322,34 @@ static int check_slices(const struct check *check, const struct rankplan *plan, 
     return 0;
 }
 
+/* "generation" follows from files beside the model (frontend/config/generation.h), which are not read again: it is put
+ * as the manifest has it. */
+static void put_as_it_is(struct rt_json_writer *writer, const struct rt_json *value) {
+    const bool list = value->kind == RT_JSON_ARRAY;
+    int64_t number = 0;
+    if (value->key) rt_json_key(writer, value->key);
+    if (value->kind == RT_JSON_STRING) rt_json_put_text(writer, rt_json_text(value));
+    if (rt_json_int(value, &number)) rt_json_put_int(writer, number);
+    if (!list && value->kind != RT_JSON_OBJECT) return;
+    rt_json_open(writer, list ? '[' : '{', list ? RT_JSON_INLINE : RT_JSON_LINES);
+    for (const struct rt_json *inner = value->first; inner; inner = inner->next) put_as_it_is(writer, inner);
+    rt_json_close(writer, list ? ']' : '}');
+}
+
+static void put_generation(struct rt_json_writer *writer, const void *generation) {
+    put_as_it_is(writer, generation);
+}
+
+/* Adds the tokenizer where it is a file of the program. */
+static int add_tokenizer(const struct check *check, struct program *program) {
+    const struct rt_json *files = rt_json_member(rt_json_root(check->manifest), "files");
+    for (const struct rt_json *file = files->first; file; file = file->next) {
+        const char *path = rt_json_text(rt_json_member(file, "path"));
+        if (path && strcmp(path, "tokenizer.json") == 0) return add_file(check, program, "tokenizer.json");
+    }
+    return 0;
+}
+
 /* Generates all files of the plan again and compares them with those in DIR. */
 static int check_result(const struct check *check, const struct rankplan *plan, int nfiles) {
     struct program_info info = info_of(check, nfiles);
@@ -337,9 +365,12 @@ static int check_result(const struct check *check, const struct rankplan *plan, 
         if (check_bytes(check, program.files.at[i].path, program.files.at[i].bytes, program.files.at[i].count) < 0)
             return -1;
     if (add_file(check, &program, "graph.rir") < 0 || add_file(check, &program, "plan.json") < 0 ||
-        (info.copies && check_slices(check, plan, &slices, &program) < 0))
+        add_tokenizer(check, &program) < 0 || (info.copies && check_slices(check, plan, &slices, &program) < 0))
         return -1;
+    const struct rt_json *generation = rt_json_member(rt_json_root(check->manifest), "generation");
     const struct manifest manifest = {.plan = plan,
+                                      .put_generation = generation ? put_generation : NULL,
+                                      .generation = generation,
                                       .decided = &check->decided,
                                       .sources = &sources,
                                       .info = &info,

@@ -15,7 +15,9 @@
 #include "runtime/base/number/hash.h"
 
 struct location job_location(const struct job *job) {
-    return (struct location){.runtime_ngpus = job->runtime_ngpus, .keys = job->info.copies ? NULL : &job->keys};
+    return (struct location){.runtime_ngpus = job->runtime_ngpus,
+                             .keys = job->info.copies ? NULL : &job->keys,
+                             .tokenizer = job->info.copies ? NULL : job->side.generation.tokenizer};
 }
 
 static const char *location_of(const struct job *job, const struct program *program) {
@@ -68,6 +70,20 @@ static int stage_text(struct job *job, struct output *output, const char *name, 
     return text ? output_write(output, name, text, strlen(text)) : job_out_of_memory(job);
 }
 
+/* --weights copy: the tokenizer is a file of the result too. */
+static int copy_tokenizer(struct job *job, struct program *program) {
+    enum { MOST_BYTES = 1 << 30 };
+    const char *path = job->side.generation.tokenizer;
+    struct rt_reason why;
+    void *bytes;
+    size_t count;
+    if (!path || !job->info.copies) return 0;
+    if (!own_file(job->arena, path, MOST_BYTES, &bytes, &count, &why))
+        return diag_refusal(job->diags, 601, EXIT_SYSTEM, diag_quote(job->diags, path), &why);
+    VEC_PUSH(job->arena, &program->files, (struct program_file){"tokenizer.json", bytes, count, NULL});
+    return 0;
+}
+
 /* Writes everything into the staging directory. The manifest is last, since it lists the hashes of all other files. */
 static int stage_all(struct job *job, struct output *output, struct program *program) {
     if (output_begin(output) < 0) return -1;
@@ -105,6 +121,7 @@ int job_generate(struct job *job, struct output *output) {
     if (!plan) return -1;
     add_text(job, &program, "graph.rir", imported);
     add_text(job, &program, "plan.json", plan);
+    if (copy_tokenizer(job, &program) < 0) return -1;
     if (stage_all(job, output, &program) < 0 || build_staged(job, output) < 0 ||
         reuse_keys_check_files(&job->keys, job->diags) < 0)
         return -1;

@@ -22,6 +22,7 @@ const char *location_text(const struct location *location, struct arena *arena) 
     for (int i = 0; i < nfiles; i++) put_file(writer, &location->keys->files.at[i]);
     if (location->constants) put_file(writer, location->constants);
     rt_json_close(writer, ']');
+    if (location->tokenizer) rt_json_key_text(writer, "tokenizer", location->tokenizer);
     rt_json_close(writer, '}');
     return own_json_end(arena, writer);
 }

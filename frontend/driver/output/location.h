@@ -13,6 +13,7 @@ struct location {
     int runtime_ngpus;
     const struct reuse_keys *keys;       /* with the model's files; NULL: programs read none */
     const struct hashed_file *constants; /* NULL: there are none */
+    const char *tokenizer;               /* tokenizer.json of a decoder; NULL: none, or it was copied */
 };
 
 /* The text of location.json, in the arena; NULL: out of memory. */
