@@ -309,6 +309,7 @@ static void put_classes(json *writer, const struct manifest *manifest) {
                          source_name(plan->graph->arena, manifest->target, manifest->sources->of_class[c]));
         rt_json_key_open(writer, "memory", '{', RT_JSON_INLINE);
         put_arenas(writer, class->bytes);
+        if (class->bytes[RT_STATE]) rt_json_key_int(writer, "state_copied", rankplan_copied(plan, c));
         put_touched(writer, manifest, c);
         put_flats(writer, plan->graph, class);
         put_live(writer, class, plan->graph->order.n);

@@ -50,6 +50,49 @@ static int64_t most_scratch(const struct rankplan *plan, const struct rank_class
     return most;
 }
 
+/* The node that adds rows to the state; NULL: steps replace it. */
+static const struct node *append_of(const struct graph *graph, int state) {
+    for (int u = 0; u < graph->updates.n; u++)
+        if (graph->updates.at[u].weight == state) return made_by(graph, graph->updates.at[u].value, OP_Append);
+    return NULL;
+}
+
+/* Bytes of the states that hold rows after the step. */
+static int64_t state_bytes(const struct rankplan *plan, const struct rank_class *class) {
+    const struct graph *graph = plan->graph;
+    int64_t bytes = 0;
+    for (int t = 0; t < graph->tensors.n; t++) {
+        if (graph->tensors.at[t].kind != TENSOR_STATE || class->place[t].arena != RT_STATE ||
+            class->place[t].offset < 0)
+            continue;
+        const struct node *append = append_of(graph, t);
+        const int64_t axis = append ? attr_int(append, "axis", 0) : 0, all = append ? class->dims[t][axis] : 1;
+        const int64_t rows = append ? attr_int(append, "at", 0) + class->dims[append->inputs[1]][axis] : 1;
+        bytes += rankplan_bytes(class, graph, t) / (all ? all : 1) * rows;
+    }
+    return bytes;
+}
+
+int64_t rankplan_copied(const struct rankplan *planned, int c) {
+    static const enum op_id moves[] = {OP_Slice,  OP_Transpose, OP_Concat, OP_Expand,
+                                       OP_Gather, OP_Cast,      OP_Pad,    OP_NONE};
+    const struct rankplan *plan = rankplan_typical(planned, planned->graph->arena);
+    const struct graph *graph = plan->graph;
+    const struct rank_class *class = &plan->classes[c];
+    int64_t bytes = 0;
+    for (int i = 0; i < graph->order.n; i++) {
+        const struct node *node = &graph->nodes.at[graph->order.at[i]];
+        const int root = node->ninputs && node->inputs[0] >= 0 ? plan->root[node->inputs[0]] : -1;
+        if (root < 0 || graph->tensors.at[root].kind != TENSOR_STATE || !rankplan_part(class, node)) continue;
+        const bool grown = node->op->id == OP_Append && plan->root[node->outputs[0]] != root;
+        bool moved = false;
+        for (const enum op_id *m = moves; *m != OP_NONE; m++) moved = moved || node->op->id == *m;
+        if (grown || (moved && !plan->moves_nothing[graph->order.at[i]]))
+            bytes += rankplan_bytes(class, graph, node->outputs[0]);
+    }
+    return bytes;
+}
+
 void rankplan_touched(const struct rankplan *planned, int c, const int64_t *sizes, int64_t bytes[RT_ARENAS]) {
     const struct rankplan *plan = rankplan_at(planned, sizes, planned->graph->arena);
     const struct rank_class *class = &plan->classes[c];
@@ -63,5 +106,6 @@ void rankplan_touched(const struct rankplan *planned, int c, const int64_t *size
     memcpy(bytes, class->bytes, sizeof class->bytes);
     for (int arena = 0; arena < RT_ARENAS; arena++)
         if (arena == RT_ACTIVATIONS || arena == RT_COMMUNICATION) bytes[arena] = bytes_of(&runs[arena]);
+    bytes[RT_STATE] = state_bytes(plan, class);
     bytes[RT_SCRATCH] = most_scratch(plan, class);
 }

@@ -72,6 +72,8 @@ def step_of(model, rt, step):
 
 def check(rankc, work, plan):
     program = compiled(rankc, work, plan, "--no-build")
+    for rank in json_of(rankc, "show", program, "--json")["ranks"]:
+        expect(rank["memory"]["state"] and rank["state_copied"] == 0, f"a step copies {rank['state_copied']} bytes of caches")
     call("make", "-s", "-C", program, "build/model.so")
     model, faults = ctypes.CDLL(os.path.join(program, "build/model.so")), []
     model.rt_error.restype = ctypes.c_char_p

@@ -170,6 +170,7 @@ static void put_all_ranks(const struct shown *shown, const char *key) {
         copy_member(shown->writer, class, "source");
         put_memory_of(shown, class, "memory");
         put_memory_of(shown, class, "touched");
+        if (rt_json_member(class, "state_copied")) copy_member(shown->writer, class, "state_copied");
         rt_json_close(shown->writer, '}');
     }
     rt_json_close(shown->writer, ']');
@@ -588,6 +589,14 @@ static void put_whole_weights(struct strbuf *out, const struct compiled_model *c
 
 /* ---- the verbs ---- */
 
+/* What a step copies of the states that ranks keep, on the rank that copies most. */
+static void put_state(struct strbuf *out, const struct compiled_model *compiled, const struct rt_json **classes) {
+    int64_t most = -1, copied;
+    for (int rank = 0; rank < compiled->plan_ngpus; rank++)
+        if (rt_json_int(rt_json_member(classes[rank], "state_copied"), &copied) && copied > most) most = copied;
+    if (most >= 0) strbuf_printf(out, "\nstate: a step copies %s of it\n", most ? format_bytes(most).text : "nothing");
+}
+
 static int show(const struct compiled_model *compiled, struct cli *cli) {
     if (cli->options->html && write_page(compiled, cli)) return -1;
     if (cli->options->json) return cli_print_json(cli, put_all(compiled, cli));
@@ -604,6 +613,7 @@ static int show(const struct compiled_model *compiled, struct cli *cli) {
         put_memory(&out, compiled, classes, "touched", "touched");
         strbuf_printf(&out, "  by a run of %s\n", sizes_touched(compiled, cli->arena));
     }
+    put_state(&out, compiled, classes);
     show_estimate(&out, compiled);
     put_whole_weights(&out, compiled);
     fputs(strbuf_text(&out), stdout);
