@@ -503,7 +503,8 @@ int lower_tensor_scatter(struct lower *lower) {
     if (lower_axis(lower, lower_int(lower, "axis"), cache.ndim, &axis) < 0) return -1;
     bool fits = axis > 0 && update.ndim == cache.ndim;
     for (int d = 0; fits && d < cache.ndim; d++)
-        fits = d == axis ? update.dims[d] <= cache.dims[d] : update.dims[d] == cache.dims[d];
+        fits = d == axis ? open_at_most(lower_open(lower), update.dims[d], cache.dims[d])
+                         : open_meet(lower_open(lower), update.dims[d], cache.dims[d]);
     if (!fits) return lower_misfit(lower, lower->inputs[0], lower->inputs[1]);
     int at = emit_places(lower, 0, update.dims[axis], cache.ndim, axis);
     if (lower_has(lower, 2)) at = emit2(lower, OP_Add, at, emit_numbers(lower, 2, cache.ndim, 0, cache.dims[0]));

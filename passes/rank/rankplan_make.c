@@ -31,14 +31,26 @@ static bool sums_in_place(const struct graph *graph, const struct update *update
     return false;
 }
 
+/* True if a view of the state is read in its memory. */
+static bool is_viewed(const struct rankplan *plan, int state) {
+    const struct graph *graph = plan->graph;
+    for (int i = 0; i < graph->order.n; i++) {
+        const struct node *node = &graph->nodes.at[graph->order.at[i]];
+        if (node_reads(node, state) && plan->view[node->outputs[0]].kind == VIEW_OF_OPERAND) return true;
+    }
+    return false;
+}
+
 /* True for the update of a state that the producer of its new value changes in place, as the last to read it: a cache
- * to which rows are added. */
-static bool changes_in_place(const struct graph *graph, const struct update *update, const int *position,
+ * to which rows are added, which changes none of those that views see, or whose rows are replaced. */
+static bool changes_in_place(const struct rankplan *plan, const struct update *update, const int *position,
                              const int *last_read) {
+    const struct graph *graph = plan->graph;
     const int producer = graph->tensors.at[update->value].producer;
     const struct node *node = producer < 0 ? NULL : &graph->nodes.at[producer];
     return node && graph->tensors.at[update->weight].kind == TENSOR_STATE && node->op->in_place &&
-           node->inputs[0] == update->weight && last_read[update->weight] <= position[producer];
+           node->inputs[0] == update->weight && last_read[update->weight] <= position[producer] &&
+           (node->op->id == OP_Append || !is_viewed(plan, update->weight));
 }
 
 /* Keeps what the backward phase sends from being overwritten: weight segments do not wait for the ends of sends. */
@@ -78,11 +90,18 @@ static void place_sums(struct rankplan *plan, int *last_read) {
     const int *position = graph_positions(graph, graph->arena);
     for (int i = 0; i < graph->updates.n; i++) {
         const struct update *update = &graph->updates.at[i];
-        if (sums_in_place(graph, update, position, last_read) || changes_in_place(graph, update, position, last_read))
+        if (sums_in_place(graph, update, position, last_read) || changes_in_place(plan, update, position, last_read))
             join_root(plan, last_read, update->value, update->weight);
         else
             last_read[update->value] = graph->order.n;
     }
+}
+
+/* True if another operand lies in the memory of the first. */
+static bool reads_twice(const struct rankplan *plan, const struct node *node) {
+    for (int k = 1; k < node->ninputs; k++)
+        if (node->inputs[k] >= 0 && plan->root[node->inputs[k]] == plan->root[node->inputs[0]]) return true;
+    return false;
 }
 
 /* True if the node at that position can work in place and is the last to read its operand's memory. The memory of a sum
@@ -94,7 +113,8 @@ static bool works_in_place(const struct rankplan *plan, const int *last_read, in
     const int root = plan->root[node->inputs[0]];
     const bool is_sum = graph->tensors.at[root].gradient && root != node->inputs[0] &&
                         !rankplan_is_gathered(graph, root, node->outputs[0]);
-    return (graph->tensors.at[root].kind == TENSOR_VALUE || is_sum) && last_read[root] <= position;
+    return (graph->tensors.at[root].kind == TENSOR_VALUE || is_sum) && last_read[root] <= position &&
+           !reads_twice(plan, node);
 }
 
 /* Finds the root of every tensor: for views, the tensor that they lie in. */
