@@ -1,7 +1,8 @@
 /* Regular expressions of tokenizer.json are Oniguruma's (doc/RE of version 6.9, syntax ONIG_SYNTAX_ONIGURUMA, UTF-8).
  * Most of them mean the same to PCRE2; what means something else there is written otherwise:
  *
- *   \s \S \w \W \b \B  Oniguruma takes White_Space, and Alphabetic, M, Nd and Pc; PCRE2 also U+180E, and L and N
+ *   \s \S              White_Space; to PCRE2 also U+180E
+ *   \w \W \b \B        Alphabetic, M, Nd, Pc and a few numbers; to PCRE2 L, N and _
  *   \h \H \v \uHHHH    a hexadecimal digit, U+000B, a character
  *   {n,m}+ {n}? {,n}   repeated again, optional, {0,n}
  *   (?m:..)            `.` matches \n too
@@ -9,7 +10,8 @@
  *   [[:alpha:]]        Unicode's classes
  *
  * Everything that is not known here is refused: nested classes and intersections, other letters after a backslash,
- * calls, conditions, absent operators, callouts. */
+ * calls, conditions, absent operators, callouts; and regardless of case, characters that Oniguruma takes for several,
+ * such as \u00df for ss. */
 #include "frontend/text/pattern.h"
 
 #include <ctype.h>
@@ -19,6 +21,7 @@
 
 #define SPACE "\\t-\\r\\x{85}\\p{Z}"
 #define WORD  "\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}"
+#define W     WORD "\\x{b2}\\x{b3}\\x{b9}\\x{bc}-\\x{be}" /* outside of classes: and numbers of ISO 8859-1 */
 #define HEX   "0-9a-fA-F"
 
 enum { MOST_GROUPS = 200 };
@@ -27,9 +30,13 @@ struct translation {
     struct arena *arena;
     const char *at, *end;
     struct strbuf out;
-    size_t atom;                /* where the last repeatable thing begins in `out` */
-    size_t groups[MOST_GROUPS]; /* where groups that are open begin */
+    size_t atom; /* where the last repeatable thing begins in `out` */
+    struct group {
+        size_t begin;      /* in `out` */
+        bool caseless;     /* around it */
+    } groups[MOST_GROUPS]; /* those that are open */
     int ngroups;
+    bool caseless;
     bool (*is_script)(const char *name);
     const char **why;
 };
@@ -55,10 +62,10 @@ static const struct escape {
 } escapes[] = {
     {'s', "[" SPACE "]", SPACE},
     {'S', "[^" SPACE "]", "\\S\\x{180e}"},
-    {'w', "[" WORD "]", WORD},
-    {'W', "[^" WORD "]", NULL},
-    {'b', "(?:(?<=[" WORD "])(?![" WORD "])|(?<![" WORD "])(?=[" WORD "]))", "\\x08"},
-    {'B', "(?:(?<=[" WORD "])(?=[" WORD "])|(?<![" WORD "])(?![" WORD "]))", NULL},
+    {'w', "[" W "]", WORD},
+    {'W', "[^" W "]", NULL},
+    {'b', "(?:(?<=[" W "])(?![" W "])|(?<![" W "])(?=[" W "]))", "\\x08"},
+    {'B', "(?:(?<=[" W "])(?=[" W "])|(?<![" W "])(?![" W "]))", NULL},
     {'h', "[" HEX "]", HEX},
     {'H', "[^" HEX "]", NULL},
     {'v', "\\x0b", "\\x0b"},
@@ -138,25 +145,17 @@ static const struct category {
     {"Space_Separator", "Zs"},
 };
 
-/* \p{NAME}, \p{^NAME}, \pL and \P..; `at` is behind the p. */
+/* \p{NAME}, \p{^NAME} and \P..; `at` is behind the p. */
 static bool property(struct translation *t, bool negative) {
     char name[48];
     size_t n = 0;
-    if (t->at < t->end && *t->at != '{') {
-        name[n++] = *t->at++;
-    } else {
-        const char *close = t->at < t->end ? memchr(t->at, '}', (size_t)(t->end - t->at)) : NULL;
-        if (!close) return refuse(t, "\\p without '}'");
-        t->at++;
-        if (t->at < close && *t->at == '^') t->at++, negative = !negative;
-        for (; t->at < close && n + 1 < sizeof name; t->at++)
-            if (isalnum((unsigned char)*t->at) || *t->at == '_' || *t->at == ' ' || *t->at == '-')
-                name[n++] = *t->at;
-            else
-                break;
-        if (t->at != close || n == 0) return refuse(t, "a property of characters with an unknown name");
-        t->at++;
-    }
+    const char *close = ahead(t, "{") ? memchr(t->at, '}', (size_t)(t->end - t->at)) : NULL;
+    if (!close) return refuse(t, "\\p without a name in braces");
+    t->at++;
+    if (*t->at == '^') t->at++, negative = !negative;
+    for (; n + 1 < sizeof name && (isalnum((unsigned char)*t->at) || (*t->at && strchr("_ -", *t->at))); t->at++)
+        name[n++] = *t->at;
+    if (t->at++ != close || n == 0) return refuse(t, "a property of characters with an unknown name");
     name[n] = 0;
     const char *known = name;
     for (size_t i = 0; i < sizeof categories / sizeof *categories; i++)
@@ -231,6 +230,21 @@ static bool posix(struct translation *t) {
     return refuse(t, "'[' in a class");
 }
 
+/* A character that stands for itself. */
+static bool literal(struct translation *t) {
+    static const char *const several[] = {"ss", "ff", "fi", "fl", "st"};
+    int32_t code;
+    const size_t length = (size_t)utf8_get(t->at, &code);
+    for (size_t i = 0; t->caseless && i < sizeof several / sizeof *several; i++)
+        if (t->end - t->at > 1 && strncasecmp(t->at, several[i], 2) == 0)
+            return refuse(t, "'%s' regardless of case", several[i]);
+    if (t->caseless && code >= 0x80 && (unicode_is_mark(code) || unicode_folds_to_several(code)))
+        return refuse(t, "'%.*s' regardless of case", (int)length, t->at);
+    strbuf_add(&t->out, t->at, length);
+    t->at += length;
+    return true;
+}
+
 static bool class(struct translation *t) {
     strbuf_putc(&t->out, *t->at++);
     if (ahead(t, "^")) strbuf_putc(&t->out, *t->at++);
@@ -244,8 +258,8 @@ static bool class(struct translation *t) {
             if (!escape(t, true)) return false;
         } else if (*t->at == '[') {
             if (!posix(t)) return false;
-        } else {
-            strbuf_putc(&t->out, *t->at++);
+        } else if (!literal(t)) {
+            return false;
         }
     }
     return refuse(t, "a class without ']'");
@@ -253,13 +267,16 @@ static bool class(struct translation *t) {
 
 /* Flags of (?..:: i, and m, which is `s` in PCRE2. */
 static bool flags(struct translation *t) {
+    bool on = true;
     strbuf_puts(&t->out, "(?");
-    for (; t->at < t->end && strchr("im-", *t->at); t->at++) strbuf_putc(&t->out, *t->at == 'm' ? 's' : *t->at);
-    if (t->at == t->end || (*t->at != ':' && *t->at != ')'))
-        return refuse(t, "a group '(?%c'", t->at < t->end ? *t->at : ' ');
-    if (*t->at == ')') { /* to PCRE2 they are not for alternatives that follow, unless they come first */
-        if (t->groups[--t->ngroups]) return refuse(t, "flags in the middle of an expression");
+    for (; t->at < t->end && strchr("im-", *t->at); t->at++) {
+        strbuf_putc(&t->out, *t->at == 'm' ? 's' : *t->at);
+        if (*t->at == '-') on = false;
+        if (*t->at == 'i') t->caseless = on;
     }
+    if (!ahead(t, ":") && !ahead(t, ")")) return refuse(t, "other flags than i and m");
+    if (ahead(t, ")") && t->groups[--t->ngroups].begin) /* they would be for what follows in the group around it */
+        return refuse(t, "flags in the middle of an expression");
     strbuf_putc(&t->out, *t->at++);
     return true;
 }
@@ -267,27 +284,25 @@ static bool flags(struct translation *t) {
 static bool open_group(struct translation *t) {
     static const char *const kinds[] = {"(?:", "(?=", "(?!", "(?>", "(?<=", "(?<!"};
     if (t->ngroups == MOST_GROUPS) return refuse(t, "more than %d groups in each other", MOST_GROUPS);
-    t->groups[t->ngroups++] = t->out.length;
-    if (ahead(t, "(*")) return refuse(t, "'(*'");
+    t->groups[t->ngroups++] = (struct group){t->out.length, t->caseless};
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
         if (!ahead(t, kinds[i])) continue;
         strbuf_puts(&t->out, kinds[i]);
         t->at += strlen(kinds[i]);
         return true;
     }
-    if (!ahead(t, "(?")) {
-        strbuf_putc(&t->out, *t->at++);
-        return true;
-    }
-    t->at += 2;
-    return t->at < t->end && strchr("im-", *t->at)
-               ? flags(t)
-               : refuse(t, "a group '(?%c'", t->at < t->end && isprint((unsigned char)*t->at) ? *t->at : ' ');
+    if (ahead(t, "(?i") || ahead(t, "(?m") || ahead(t, "(?-")) return t->at += 2, flags(t);
+    if (ahead(t, "(?") || ahead(t, "(*"))
+        return refuse(t, "a group '%.*s'",
+                      ahead(t, "(?") && t->end - t->at > 2 && isgraph((unsigned char)t->at[2]) ? 3 : 2, t->at);
+    strbuf_putc(&t->out, *t->at++);
+    return true;
 }
 
 static bool close_group(struct translation *t) {
     if (!t->ngroups) return refuse(t, "')' without '('");
-    t->atom = t->groups[--t->ngroups];
+    t->atom = t->groups[--t->ngroups].begin;
+    t->caseless = t->groups[t->ngroups].caseless;
     strbuf_putc(&t->out, *t->at++);
     return true;
 }
@@ -338,9 +353,7 @@ static bool step(struct translation *t) {
         t->at++;
         return true;
     }
-    do strbuf_putc(&t->out, *t->at++);
-    while (t->at < t->end && (*t->at & 0xc0) == 0x80); /* the rest of the character */
-    return true;
+    return literal(t);
 }
 
 const char *expression_for_pcre2(struct arena *arena, struct span expression, bool (*is_script)(const char *name),

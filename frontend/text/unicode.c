@@ -149,6 +149,12 @@ void unicode_lower(struct strbuf *buffer, int32_t code) {
     strbuf_put_code(buffer, utf8proc_tolower(code));
 }
 
+bool unicode_folds_to_several(int32_t code) {
+    int32_t folded[4];
+    int last = UTF8PROC_BOUNDCLASS_START;
+    return utf8proc_decompose_char(code, folded, 4, UTF8PROC_CASEFOLD, &last) > 1;
+}
+
 static struct span normal(struct arena *arena, struct span text, bool compose, bool compatible) {
     const utf8proc_option_t options = (utf8proc_option_t)(UTF8PROC_STABLE | (compatible ? UTF8PROC_COMPAT : 0) |
                                                           (compose ? UTF8PROC_COMPOSE : UTF8PROC_DECOMPOSE));

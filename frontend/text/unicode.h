@@ -51,6 +51,9 @@ bool unicode_is_word(int32_t code);
 /* Appends the character in lower case, by itself: not as the last of a word. */
 void unicode_lower(struct strbuf *buffer, int32_t code);
 
+/* True if the character is several ones regardless of case, as \u00df is ss. */
+bool unicode_folds_to_several(int32_t code);
+
 /* NFD, with `compose` NFC, and with `compatible` NFKD and NFKC. In the arena. */
 struct span unicode_normal(struct arena *arena, struct span text, bool compose, bool compatible);
 

@@ -3,6 +3,7 @@
 the package's.
 
     package.py --tokenize PROGRAM [--lines N] [--seed S] [NAME...]   compares on N lines of mixed text (10,000)
+    package.py --tokenize PROGRAM --expressions [--lines N]          the same of regular expressions
     package.py --record DIR                                         writes DIR/NAME.json and DIR/NAME.jsonl for recorded.py
 
 Normalizers, pre-tokenizers, post-processors, decoders and added tokens are literally those of the models' tokenizer.json;
@@ -22,7 +23,7 @@ from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers,
 from tokenizers import AddedToken, Regex
 
 sys.path.append(os.path.dirname(os.path.abspath(__file__)))
-from recorded import differences  # noqa: E402
+from recorded import differences, expression_tokenizer, marks_of  # noqa: E402
 
 GPT4_SPLIT = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|"
               r"\s+(?!\S)|\s+")
@@ -382,6 +383,27 @@ def splits(size):
     return tokenizer
 
 
+# Expressions whose syntax or meaning differs between Oniguruma and PCRE2, or is near to what does.
+EXPRESSIONS = [
+    r"\s", r"\S+", r"[^\s]+", r"[\s\d]+", r"[\S]+", r"[^\S]+", r"\w+", r"\W+", r"[\w']+", r"[^\w]+", r"\b", r"\B", r"\b\w+\b", r"\w\b",
+    r"\h+", r"\H+", r"[\h-]+", r"\v", r"[\v\t]", r"\u0061+", r"[\u0061-\u0066]+", r"\x{61}", r"[\x{e9}\x{3042}-\x{3096}]+", r"\x41",
+    r"\d+", r"\D+", r"a{2}", r"\p{L}{1,2}+", r"\d{2}+", r"\d{2,}+", r"\d{2}?", r"\d{1,3}?", r"\d{,2}", r"x{", r"a{1,2", r"}", r"]", r"\d++", r"\d?+", r"\p{L}*+",
+    r".", r".+", r"(?m:.)+", r"(?m)a.", r"(?i)HELLO|the", r"(?i:'s|'t|'re|'ve|'m|'ll|'d)", r"(?i:ß)", r"(?-i:A)", r"(?i-m:a.)", r"^", r"$", r"^.", r".$", r"\A.", r".\z", r".\Z",
+    r"\R", r"\N+", r"\O{3}", r"\p{L}+", r"\p{^L}+", r"\P{L}+", r"\p{Lu}", r"\p{Letter}+", r"\p{Decimal_Number}", r"\p{Nd}", r"\p{Han}+",
+    r"\p{Greek}+", r"\p{Arabic}+", r"\p{Latin}+", r"\p{Common}", r"\p{Cyrillic}", r"\p{Hiragana}|\p{Katakana}", r"\p{Hangul}", r"\p{M}", r"\p{Mn}+", r"\p{P}", r"\p{S}", r"\p{Zs}+",
+    r"\p{C}", r"\p{Cn}", r"\p{Emoji}", r"\p{Extended_Pictographic}", r"\p{Alphabetic}+", r"\p{Alpha}+", r"\p{White_Space}", r"\p{Uppercase}+", r"\p{Any}",
+    r"[[:alpha:]]+", r"[[:digit:][:space:]]+", r"[^[:punct:]]+", r"[[:punct:]]", r"[[:upper:]]", r"[[:lower:]]+", r"[[:alnum:]_]+", r"[[:cntrl:]]", r"[[:blank:]]+", r"[[:xdigit:]]+", r"[[:word:]]+",
+    r"[[:ascii:]]+", r"[a-c]|[x-z]", r"[^a-z]", r"[a\]b]", r"[\[\]]", r"[-a]", r"[a-]", r"[.*+?]", r"[\^a]", r"[\b]", r"[\n\r]+", r"\.", r"\-", r"\/", r"\ ", r"\#",
+    r"(?=a)", r"a(?=b)", r"(?!\S)", r"\s+(?!\S)", r"(?<=a)b", r"(?<! )\w", r"(?>a+)b", r"(a)(b)?\1", r"(?<first>a)\k<first>", r"a|", r"a*", r"(?:)", r"()", r"b*|a", r"x?",
+    r"(?#comment)a", r"日|人", r"é", r"👍", r" ?[^\s\p{L}\p{N}]+", r"\p{N}{1,3}(?=(?:\p{N}{3})*\b)", r"\s*[\r\n]+", r"[^\r\n\p{L}\p{N}]?\p{L}+", r"(\p{L}|\p{N})+", r"\t", r"\f|\e|\a",
+]
+
+
+# Texts for them in which nothing depends on the version of Unicode.
+EXPRESSION_TEXTS = ["1 12 123 12345 3.14 1,000 0xfF ½ ² ③ Ⅷ ٣٫١ १२ aa aab abab xyz {x{ a{1,2 ]}", "Hello THE the\tit's they'LL ſ'ſ é e\u0301 日本人 ひらカナ한국 ΑΒγ Жд عرب",
+                    "\r\na.\n\n  ok \x0b\x0c\u0085\u00a0\u180e\u2028\u3000 _a-b_ (#)[^]\\/ 👍🏽 ▁ $+<=>^`|~ \u200b\u200d\x1b\x07\n", "aXbA\n"]
+
+
 MODELS = {f.__name__: f for f in (gpt2, roberta, llama3, qwen, gpt4o, deepseek, starcoder, llama2, llama2_first, gemma, bert, bert_cased, t5, xlnet, clip, splits)}
 
 
@@ -431,14 +453,58 @@ def compare(name, tokenizer, path, program, lines):
     return wrong
 
 
+def known_to(version, line):
+    """The line without characters that are not in the Unicode of this Python, which is that of Debian 12's PCRE2."""
+    return "".join(c for c in line.decode("utf-8", "replace") if version.category(c) != "Cn").encode()
+
+
+def expressions(program, lines, work):
+    wrong, refused = 0, []
+    lines = [known_to(unicodedata, line) for line in lines]
+    for expression in EXPRESSIONS:
+        path = os.path.join(work, "expression.json")
+        with open(path, "w", encoding="utf-8") as file:
+            json.dump(expression_tokenizer(expression), file)
+        try:
+            tokenizer = Tokenizer.from_file(path)
+        except Exception as error:  # noqa: BLE001
+            print(f"{expression}: the package refuses it: {error}")
+            continue
+        done = subprocess.run([program, path], input="".join(line.hex() + "\n" for line in lines), capture_output=True, text=True, check=False)
+        if done.returncode:
+            refused.append(f"{expression}: {done.stderr.splitlines()[0]}")
+            continue
+        for line, got in zip(lines, map(json.loads, done.stdout.splitlines()), strict=True):
+            expected = tokenizer.encode(line.decode("utf-8")).ids
+            if got.get("ids") != expected:
+                wrong += 1
+                print(f"{expression}: {line.decode('utf-8')!r}\n    package {expected}\n    rankc   {got.get('ids', got)}")
+                break
+    print(f"{len(EXPRESSIONS)} expressions, {len(lines)} lines, {wrong} differ; rankc refuses:", *refused, sep="\n    ")
+    return wrong
+
+
+def record_expressions(directory):
+    with open(os.path.join(directory, "expressions.txt"), "w", encoding="ascii") as file:
+        file.write(json.dumps([text.encode().hex() for text in EXPRESSION_TEXTS]) + "\n")
+        for expression in EXPRESSIONS:
+            try:
+                tokenizer = Tokenizer.from_str(json.dumps(expression_tokenizer(expression)))
+            except Exception:  # noqa: BLE001
+                continue
+            marks = [marks_of(tokenizer.encode(text).ids) for text in EXPRESSION_TEXTS]
+            file.write(json.dumps([expression, marks], separators=(",", ":")) + "\n")
+
+
 def record(directory, names):
     os.makedirs(directory, exist_ok=True)
+    record_expressions(directory)
     for name in names:
         tokenizer = t5(400, small_rules()) if name == "t5" else MODELS[name](700)
         with open(os.path.join(directory, f"{name}.json"), "w", encoding="utf-8") as file:
             json.dump(json.loads(tokenizer.to_str()), file, ensure_ascii=True, separators=(",", ":"))
         with open(os.path.join(directory, f"{name}.jsonl"), "w", encoding="ascii") as file:
-            for line in lines_of(25, 1)[:12] + lines_of(60, name)[-28:]:
+            for line in lines_of(25, 1)[:10] + lines_of(60, name)[-18:]:
                 case = reference(tokenizer, line)
                 case["stream"] = [len(step) for step in case["stream"]]
                 file.write(json.dumps({"line": line.hex(), **case}, separators=(",", ":")) + "\n")
@@ -448,6 +514,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--tokenize")
     parser.add_argument("--record")
+    parser.add_argument("--expressions", action="store_true")
     parser.add_argument("--lines", type=int, default=10000)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--size", type=int, default=3000)
@@ -461,6 +528,8 @@ def main():
     lines, wrong = lines_of(args.lines, args.seed), 0
     print(f"tokenizers {tokenizers.__version__}, seed {args.seed}")
     with tempfile.TemporaryDirectory() as work:
+        if args.expressions:
+            return 1 if expressions(args.tokenize, lines, work) else 0
         for name in names:
             path = os.path.join(args.keep or work, f"{name}.json")
             if not os.path.exists(path):
