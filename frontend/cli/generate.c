@@ -70,13 +70,31 @@ static int check_numbers(struct cli *cli) {
 
 /* The program --------------------------------------------------------------------------------------------------- */
 
+/* A member of location.json; NULL: there is none. */
+static const struct rt_json *located(const struct generate *generate, const char *member) {
+    struct rt_reason why;
+    struct rt_json_document *document =
+        own_json_below(generate->cli->arena, generate->compiled.directory, "location.json", &why);
+    return document ? rt_json_member(rt_json_root(document), member) : NULL;
+}
+
+/* The model that the program was compiled from, as a shell reads it. */
+static const char *model_path(const struct generate *generate) {
+    const struct rt_json *files = located(generate, "files");
+    const char *path = files && files->first ? rt_json_text(rt_json_member(files->first, "path")) : NULL;
+    struct strbuf word;
+    strbuf_init(&word, generate->cli->arena);
+    strbuf_shell(&word, path && *path == '/' ? path : "MODEL.onnx");
+    return strbuf_text(&word);
+}
+
 static int check_state(struct generate *generate) {
     struct cli *cli = generate->cli;
     generate->about = rt_json_member(generate->compiled.root, "generation");
     if (generate->about) return 0;
     diag_error(cli->diags, 807, EXIT_MISMATCH, diag_quote(cli->diags, cli->options->operand),
                "the program keeps no state from step to step, which generate needs");
-    diag_help(cli->diags, "'rankc compile MODEL.onnx --state auto' compiles it so");
+    diag_help(cli->diags, "'rankc compile %s --state auto' compiles it so", model_path(generate));
     return -1;
 }
 
@@ -103,11 +121,9 @@ static const char *find_tokenizer(const struct generate *generate) {
     struct arena *arena = generate->cli->arena;
     const char *directory = generate->compiled.directory;
     const char *copy = arena_printf(arena, "%s/tokenizer.json", directory);
-    struct rt_reason why;
     if (generate->cli->options->tokenizer) return generate->cli->options->tokenizer;
     if (access(copy, F_OK) == 0) return copy;
-    struct rt_json_document *document = own_json_below(arena, directory, "location.json", &why);
-    const char *path = document ? rt_json_text(rt_json_member(rt_json_root(document), "tokenizer")) : NULL;
+    const char *path = rt_json_text(located(generate, "tokenizer"));
     return path && access(path, F_OK) == 0 ? path : NULL;
 }
 
@@ -225,7 +241,7 @@ static void show_summary(const struct reported *reported) {
 
 static void show_result(const struct generate *generate, const struct reported *reported) {
     const struct cli *cli = generate->cli;
-    if (cli->options->json || !reported->rows.all.n) return;
+    if (cli->options->json) return;
     if (generate->texts) show_texts(generate);
     for (int i = 0; i < reported->rows.all.n && !generate->texts && !generate->streams; i++)
         show_row(&reported->rows.all.at[i]);
@@ -280,10 +296,11 @@ static struct option_texts program_words(const struct generate *generate) {
 /* After the ranks' end, whose status it returns unless something fails here. */
 static int give(struct generate *generate, const struct reported *reported, int status) {
     struct cli *cli = generate->cli;
-    const bool known = reported->rows.all.n > 0;
+    const bool known = (!status || status == EXIT_INTERRUPTED) && reported->rows.all.n > 0;
+    if (!known) return status;
     if (generate->texts && texts_finish(generate->texts, cli->diags) < 0) return -1;
     show_result(generate, reported);
-    if (generate->texts && cli->options->output_dir && known && write_texts(generate) < 0) return -1;
+    if (generate->texts && cli->options->output_dir && write_texts(generate) < 0) return -1;
     return status;
 }
 

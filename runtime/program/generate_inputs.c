@@ -159,12 +159,20 @@ static int fail_input(struct feeder *feeder, int exit, int input, const char *wh
                      rt_quote_text(feeder->self->job->manifest.inputs[input]).text, what);
 }
 
+/* A mask that has the tokens of the step alone: its extent is that of the ids. */
+static bool is_of_step(const struct feeder *feeder, int input) {
+    const struct rt_port *port = &feeder->rt->program->inputs[input],
+                         *ids = &feeder->rt->program->inputs[feeder->generation->ids];
+    return feeder->generation->roles[input] == RT_ROLE_MASK && port->ndim == 2 && ids->ndim == 2 &&
+           port->dims[1] == ids->dims[1] && rt_open_extent(port->dims[1]) >= 0;
+}
+
 static int find_shapes(struct feeder *feeder) {
     const struct rt_program *program = feeder->rt->program;
     for (int i = 0; i < program->ninputs; i++) {
         const enum rt_role role = feeder->generation->roles[i];
         if (feeder->given[i].data) continue;
-        feeder->fed[i].shape = shape_of(role, program->inputs[i].ndim);
+        feeder->fed[i].shape = is_of_step(feeder, i) ? "bt" : shape_of(role, program->inputs[i].ndim);
         if (!feeder->fed[i].shape)
             return fail_with(feeder->self, EXIT_UNSUPPORTED, RT_CODE_INPUT,
                              "input '%s' has the role %s and %d dimensions, which is not supported",
@@ -328,8 +336,8 @@ static void find_values(struct feeder *feeder, const struct step *step, int inpu
     int64_t at[RT_MAX_NDIM] = {0};
     *agree = true;
     for (int64_t i = 0; i < count; i++) {
-        const int64_t b = of_b < 0 ? 0 : at[of_b], k = of_k < 0 ? 0 : at[of_k];
-        const int64_t t = of_t < 0 ? step->window.count - 1 : at[of_t];
+        const int64_t b = of_b < 0 ? 0 : at[of_b], t = of_t < 0 ? step->window.count - 1 : at[of_t];
+        const int64_t k = of_k < 0 ? step->window.first + t : at[of_k];
         const bool behind = k >= end_of(step);
         feeder->values[i] = behind ? 0 : value(step, b, t, k);
         for (int64_t row = 1; row < others && !behind; row++)

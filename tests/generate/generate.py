@@ -1,0 +1,317 @@
+#!/usr/bin/python3
+"""rankc generate writes what PyTorch's generate() writes, under every plan; texts, stops, draws, refusals, signals.
+
+    generate.py --rankc RANKC [CHECK...]
+
+decoder/ is recorded by record_decoder.py."""
+import json
+import os
+import pathlib
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
+from rankc_test import call, expect, needed, parser_of, read_json, report  # noqa: E402
+
+with needed():
+    import numpy as np
+    import onnx
+
+HERE = pathlib.Path(__file__).resolve().parent
+DECODER = HERE / "decoder"
+REFERENCES = {one["name"]: one for one in read_json(DECODER, "references.json")["references"]}
+NEW = read_json(DECODER, "references.json")["new"]
+WORDS = {i: word for word, i in read_json(DECODER, "tokenizer.json")["model"]["vocab"].items()}
+DIMS = ["--dim", "batch=1..4", "--dim", "sequence=1..16", "--dim", "past_sequence=0..80"]
+PLANS = {"one": [], "tp2": ["--pas", "tp", "--plan-ngpus", "2"], "pp2": ["--pas", "pp", "--plan-ngpus", "2"],
+         "tp2data2": ["--pas", "hybrid:tensor=2,data=2", "--dim", "batch=2..4:2"]}
+
+
+class Programs:
+    """Programs of the decoder in one place: equal calls share one."""
+    def __init__(self, rankc, place):
+        self.rankc, self.place, self.made = rankc, pathlib.Path(place), {}
+
+    def compile(self, *words, model=DECODER / "model.onnx", dims=DIMS):
+        key = (*map(str, words), str(model), *dims)
+        if key not in self.made:
+            out = self.made[key] = self.place / f"p{len(self.made)}"
+            own = dims[2:] if any(word.startswith("batch=") for word in words) else dims
+            call(self.rankc, "compile", model, "--state", "auto", *own, *words, "-o", out, "-q")
+        return self.made[key]
+
+    def generate(self, program, *words, **how):
+        return call(self.rankc, "generate", program, "--threads", 1, *words, **how)
+
+    def ids(self, program, *words):
+        return json.loads(self.generate(program, "--json", *words).stdout)["ids"]
+
+
+def prompts(work, rows, left=True):
+    """Files with ids and mask."""
+    width = max(map(len, rows))
+    side = (lambda row: [0] * (width - len(row)) + row) if left else (lambda row: row + [0] * (width - len(row)))
+    np.save(f"{work}/ids.npy", np.array([side(row) for row in rows], np.int64))
+    np.save(f"{work}/mask.npy", np.array([side([1] * len(row)) for row in rows], np.int64))
+    return ["--input", f"input_ids={work}/ids.npy", "--input", f"attention_mask={work}/mask.npy"]
+
+
+def written(programs, work, program, reference, *words):
+    """The ids that are written for a reference."""
+    if reference["eos"] != 2:
+        words = (*words, "--stop", reference["eos"])
+    if "repetition_penalty" in reference:
+        words = (*words, "--repetition-penalty", reference["repetition_penalty"])
+    return programs.ids(program, *prompts(work, reference["prompts"]), "--max-new-tokens", NEW, *words)
+
+
+def greedy(programs, work):
+    """Token for token what generate() wrote: one row, rows of several lengths, an end token, a penalty, a prompt in chunks."""
+    for plan, words in PLANS.items():
+        program = programs.compile(*words)
+        for name, reference in REFERENCES.items():
+            got = written(programs, work, program, reference)
+            expect(got == reference["ids"], f"{plan}, {name}: {got}, not {reference['ids']}")
+    return f"{len(PLANS)} plans, {len(REFERENCES)} references"
+
+
+def sides(programs, work):
+    """Files of prompts may be padded on either side; a row has no other ids beside others than alone."""
+    program, reference = programs.compile(), REFERENCES["three"]
+    for left in (True, False):
+        got = programs.ids(program, *prompts(work, reference["prompts"], left), "--max-new-tokens", NEW)
+        expect(got == reference["ids"], f"left={left}: {got}")
+    for row, ids in zip(reference["prompts"], reference["ids"]):
+        expect(programs.ids(program, *prompts(work, [row]), "--max-new-tokens", NEW) == [ids], f"alone: {row}")
+    return "as alone"
+
+
+def files(programs, work):
+    """OUT/ids.npy has the new tokens, padded behind a row's end; OUT/text.jsonl the texts."""
+    program, reference, out = programs.compile(), REFERENCES["early"], f"{work}/out/in"
+    programs.generate(program, *prompts(work, reference["prompts"]), "--max-new-tokens", NEW, "--stop", reference["eos"],
+                      "--output-dir", out)
+    ids = np.load(f"{out}/ids.npy")
+    width = max(map(len, reference["ids"]))
+    wanted = [row + [0] * (width - len(row)) for row in reference["ids"]]
+    expect(ids.dtype == np.int64 and ids.tolist() == wanted, f"ids.npy: {ids.dtype} {ids.tolist()}")
+    texts = [json.loads(line) for line in open(f"{out}/text.jsonl", encoding="utf-8")]
+    said = [" ".join(WORDS[i] for i in row if i > 3) for row in reference["ids"]]
+    expect(texts == said, f"text.jsonl: {texts}, not {said}")
+    return f"{ids.shape}"
+
+
+def texts(programs, work):
+    """A prompt is a text, and so is the result; --stop TEXT ends a row and is not part of it; --json has ids and times."""
+    program, reference = programs.compile(), REFERENCES["one"]
+    prompt = " ".join(WORDS[i] for i in reference["prompts"][0][1:])
+    said = " ".join(WORDS[i] for i in reference["ids"][0] if i > 3)
+    got = programs.generate(program, "--prompt", prompt, "--max-new-tokens", NEW)
+    expect(got.stdout == said + "\n", f"{got.stdout!r}, not {said!r}")
+    expect("per second" in got.stderr, got.stderr)
+    stop = said.split()[4] + " " + said.split()[5]
+    before = said[:said.index(stop)]
+    got = programs.generate(program, "--prompt", prompt, "--max-new-tokens", NEW, "--stop", stop, "-q")
+    expect((got.stdout, got.stderr) == (before + "\n", ""), f"{got.stdout!r}, not {before!r}: {got.stderr}")
+    found = json.loads(programs.generate(program, "--prompt", prompt, "--json", "--max-new-tokens", 5, "--stop", "no such").stdout)
+    expect(found["ids"] == [reference["ids"][0][:5]], f"{found}")
+    expect(found["format"] == 1 and found["prompt_tokens_per_s"] > 0 and found["tokens_per_s"] > 0, f"{found}")
+    expect(len(found["step_ms"]["all"]) == 4 and found["step_ms"]["min"] <= found["step_ms"]["max"], f"{found}")
+    copy = shutil.copy(DECODER / "tokenizer.json", f"{work}/other.json")
+    got = programs.generate(program, "--prompt", prompt, "--tokenizer", copy, "--max-new-tokens", 1, "-q")
+    expect(got.stdout == WORDS[reference["ids"][0][0]] + "\n", got.stdout)
+    return "text in, text out"
+
+
+def draws(programs, work):
+    """Draws are those of seed, row and place: the same under plans and beside other rows; other seeds draw others."""
+    rows = REFERENCES["three"]["prompts"]
+    words = ["--max-new-tokens", 16, "--temperature", 1.5, "--top-k", 40, "--top-p", 0.98, "--min-p", 0.001]
+    seen = {}
+    for plan, plan_words in PLANS.items():
+        program = programs.compile(*plan_words)
+        seen[plan] = programs.ids(program, *prompts(work, rows), *words, "--seed", 3)
+        expect(seen[plan] == seen["one"], f"{plan}: {seen[plan]}, not {seen['one']}")
+    program = programs.compile()
+    expect(programs.ids(program, *prompts(work, rows[:1]), *words, "--seed", 3) == seen["one"][:1], "beside other rows")
+    others = [programs.ids(program, *prompts(work, rows), *words, "--seed", seed) for seed in range(4)]
+    expect(len({json.dumps(other) for other in others}) == 4, f"{others}")
+    cold = programs.ids(program, *prompts(work, rows), "--max-new-tokens", NEW, "--temperature", 5, "--top-k", 1)
+    expect(cold == REFERENCES["three"]["ids"], "--top-k 1 is greedy")
+    return "counted"
+
+
+def renamed(path, names):
+    model = onnx.load(DECODER / "model.onnx")
+    for value in model.graph.input:
+        value.name = names.get(value.name, value.name)
+    for node in model.graph.node:
+        node.input[:] = [names.get(name, name) for name in node.input]
+    onnx.save(model, path)
+    return path
+
+
+def roles(programs, work):
+    """Inputs whose names say nothing: an error names input and option, --role gives them roles."""
+    model = renamed(f"{work}/renamed.onnx", {"input_ids": "tokens", "attention_mask": "keep", "position_ids": "where"})
+    program = programs.compile(model=model)
+    reference = REFERENCES["three"]
+    named = ["--role", "tokens=ids", "--role", "keep=mask", "--role", "where=positions"]
+    for missing, name in ((named[2:], "ids"), ([*named[:2], *named[4:]], "'keep'"), (named[:4], "'where'")):
+        said = programs.generate(program, *prompts(work, [[1, 5]])[:2], *missing, status=2).stderr
+        expect(name in said and "--role" in said, said)
+    given = prompts(work, reference["prompts"])
+    given = [word.replace("input_ids=", "tokens=").replace("attention_mask=", "keep=") for word in given]
+    got = programs.ids(program, *given, *named, "--max-new-tokens", NEW)
+    expect(got == reference["ids"], f"{got}")
+    return "by --role"
+
+
+REFUSED = [  # exit status, what the message has, words
+    (5, "need 84 places in the caches, which have 80", ["--prompt", "owl owl owl", "--max-new-tokens", 81]),
+    (5, "5 prompts, but the program was compiled for 1 to 4 rows", ["--prompt", "owl"] * 5),
+    (2, "there is no prompt", []),
+    (2, "exclude each other", ["--prompt", "owl", "--input", f"input_ids={HERE}/no.npy"]),
+    (6, "cannot open", ["--input", f"input_ids={HERE}/no.npy"]),
+    (3, "integers of the shape", ["--input", "input_ids={floats}"]),
+    (3, "-4 is no token id", ["--input", "input_ids={below}"]),
+    (2, "no input 'nothing'", ["--prompt", "owl", "--role", "nothing=mask"]),
+    (2, "did you mean 'mask'", ["--prompt", "owl", "--role", "attention_mask=masc"]),
+    (2, "--temperature must be", ["--prompt", "owl", "--temperature", "hot"]),
+    (2, "--top-p must be", ["--prompt", "owl", "--top-p", 0]),
+    (2, "--min-p must be", ["--prompt", "owl", "--min-p", 2]),
+    (2, "--repetition-penalty must be", ["--prompt", "owl", "--repetition-penalty", 0]),
+    (2, "--max-new-tokens must be", ["--prompt", "owl", "--max-new-tokens", 0]),
+    (2, "--pas", ["--prompt", "owl", "--pas", "tp"]),
+]
+
+
+def refusals(programs, work):
+    """What cannot be done is refused before the first step, with the exit status that DESIGN gives it."""
+    program = programs.compile()
+    np.save(f"{work}/floats.npy", np.zeros((1, 3), np.float32))
+    np.save(f"{work}/below.npy", np.array([[5, -4]]))
+    for status, text, words in REFUSED:
+        words = [str(w).format(floats=f"{work}/floats.npy", below=f"{work}/below.npy") for w in words]
+        said = programs.generate(program, *words, status=status).stderr
+        expect(text in said, f"{words}: {said}")
+    stateless = pathlib.Path(work) / "none"
+    dims = [word.replace("past_sequence=0", "past_sequence=1") for word in DIMS]
+    call(programs.rankc, "compile", DECODER / "model.onnx", *dims, "-o", stateless, "-q")
+    said = programs.generate(stateless, "--prompt", "owl", status=8).stderr
+    expect("E0807" in said and f"rankc compile {DECODER}/model.onnx --state auto" in said, said)
+    bare = programs.compile(model=shutil.copy(DECODER / "model.onnx", f"{work}/bare.onnx"))
+    for words in (["--prompt", "owl"], [*prompts(work, [[1, 5]]), "--stop", "owl"]):
+        said = programs.generate(bare, *words, status=2).stderr
+        expect("needs a tokenizer.json" in said and "--tokenizer" in said, said)
+    said = programs.generate(bare, *prompts(work, [[1, 5]]), "--max-new-tokens", 3, "-q").stdout
+    expect(len(said.split()) == 3 and said.endswith("\n"), f"without a tokenizer ids are printed: {said!r}")
+    return f"{len(REFUSED)} and three more"
+
+
+CONFIGS = [  # exit status, file, text
+    (3, "generation_config.json", "{"),
+    (3, "generation_config.json", "[1]"),
+    (3, "generation_config.json", '{"eos_token_id": "two"}'),
+    (3, "generation_config.json", '{"eos_token_id": [2, -7]}'),
+    (3, "generation_config.json", '{"eos_token_id": 99999999999}'),
+    (3, "generation_config.json", '{"pad_token_id": 1.5}'),
+    (3, "generation_config.json", '{"suppress_tokens": {"a": 1}}'),
+    (3, "generation_config.json", '{"decoder_start_token_id": 1, "forced_decoder_ids": [[1]]}'),
+    (3, "config.json", '{"max_position_embeddings": 0}'),
+    (3, "genai_config.json", '{"model": {"eos_token_id": true}}'),
+    (3, "config.json", "[" * 100000),
+    (0, "config.json", '{"eos_token_id": null, "pad_token_id": -1, "text_config": {"eos_token_id": [7, 8]}}'),
+    (0, "genai_config.json", '{"model": {"eos_token_id": 7, "pad_token_id": 8}}'),
+]
+
+
+def configurations(programs, work):
+    """Configurations beside the model: what they say is in the manifest; files that are malformed are refused by name."""
+    for number, (status, name, text) in enumerate(CONFIGS):
+        folder = pathlib.Path(work) / f"c{number}"
+        folder.mkdir()
+        model = shutil.copy(DECODER / "model.onnx", folder / "model.onnx")
+        (folder / name).write_text(text)
+        done = call(programs.rankc, "compile", model, "--state", "auto", *DIMS, "-o", folder / "o", "--no-build", "-q", status=status)
+        expect(bool(status) == (name in done.stderr), f"{text[:80]}: {done.stderr}")
+        if not status:
+            said = read_json(next(folder.glob("o/*/*/manifest.json")))["generation"]
+            expect(said["end"][0] == 7, f"{said}")
+    said = read_json(next(programs.compile().glob("*/*/manifest.json")))["generation"]
+    wanted = {"roles": {"input_ids": "ids", "attention_mask": "mask", "position_ids": "positions"}, "logits": "logits",
+              "padding": "left", "end": [2], "pad": 0, "context": 128}
+    expect(said == wanted, f"{said}")
+    return f"{len(CONFIGS)} files"
+
+
+def copies(programs, work):
+    """--weights copy: the program needs neither the model nor its tokenizer; verify knows the manifest."""
+    folder = pathlib.Path(work) / "moved"
+    shutil.copytree(DECODER, folder)
+    program = programs.compile("--weights", "copy", model=folder / "model.onnx")
+    shutil.rmtree(folder)
+    got = programs.generate(program, "--prompt", "owl pine", "--max-new-tokens", 4, "-q").stdout
+    expect(len(got.split()) <= 4 and got.strip(), got)
+    call(programs.rankc, "verify", program)
+    call(programs.rankc, "verify", programs.compile(*PLANS["tp2"]))
+    return "self-contained"
+
+
+def begin(programs, program, work, *words):
+    """A generation that takes long, once its ranks have begun: the process, and its children."""
+    out = subprocess.Popen([programs.rankc, "generate", program, "--threads", "1", *map(str, words), "--output-dir", f"{work}/cut"],
+                           stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    children = []
+    while not children or time.monotonic() < begun + 0.7:
+        if not children:
+            begun = time.monotonic()
+        listed = open(f"/proc/{out.pid}/task/{out.pid}/children", encoding="ascii").read().split()
+        children = [int(child) for child in listed]
+        expect(out.poll() is None, "it ended by itself")
+        time.sleep(0.01)
+    return out, children
+
+
+def signals(programs, work):
+    """SIGINT ends a generation with what was written so far, exit 130; a killed rank ends all, and is named."""
+    dims = ["--dim", "batch=1", "--dim", "sequence=1..16", "--dim", "past_sequence=0..200000"]
+    bare = shutil.copy(DECODER / "model.onnx", f"{work}/long.onnx")
+    program = programs.compile(*PLANS["tp2"], model=bare, dims=dims)
+    words = [*prompts(work, REFERENCES["one"]["prompts"]), "--max-new-tokens", 190000]
+    for number in (signal.SIGINT, signal.SIGTERM):
+        running, _ = begin(programs, program, work, *words)
+        running.send_signal(number)
+        said = running.communicate(timeout=60)
+        expect(running.returncode == 130, f"exit {running.returncode}: {said[1]}")
+        ids = np.load(f"{work}/cut/ids.npy")
+        expect(ids[0, :10].tolist() == REFERENCES["one"]["ids"][0][:10] and ids.shape[1] < 190000, f"{ids.shape}")
+        expect(said[0].split() == [str(i) for i in ids[0]], "what is printed is what is written")
+        shutil.rmtree(f"{work}/cut")
+    for rank in (0, 1):
+        running, children = begin(programs, program, work, *words)
+        os.kill(children[rank], signal.SIGKILL)
+        killed = time.monotonic()
+        said = running.communicate(timeout=60)
+        took = time.monotonic() - killed
+        expect(running.returncode == 9 and f"rank {rank}" in said[1], f"exit {running.returncode}: {said[1]}")
+        expect(took < 5 and not any(os.path.exists(f"/proc/{child}") for child in children), f"ended after {took} s")
+    return "130 and 9"
+
+
+def main():
+    parser = parser_of(__doc__)
+    parser.add_argument("checks", nargs="*")
+    given = parser.parse_args()
+    checks = (greedy, sides, files, texts, draws, roles, refusals, configurations, copies, signals)
+    with tempfile.TemporaryDirectory(prefix="rankc-generate-") as place:
+        programs = Programs(given.rankc, place)
+        return report([(check.__name__, lambda work, check=check: check(programs, work)) for check in checks
+                       if not given.checks or check.__name__ in given.checks])
+
+
+sys.exit(main())
