@@ -5,6 +5,7 @@
 #include <float.h>
 #include <math.h>
 #include <string.h>
+#include <sys/mman.h>
 
 /* A case: extents, and which masks there are with which extents (0: none, 1: repeated, 2: whole) for batch, heads,
  * queries and keys. */
@@ -56,6 +57,13 @@ static const struct trial trials[] = {
      .cap = 2,
      .scale = 0.3,
      .fill = -INFINITY},
+    /* several pieces of keys, and few heads */
+    {1, 1, 1, 1, 1300, 16, 16, NONE, NONE, .scale = 0.25},
+    {1, 1, 5, 3, 1025, 64, 80, NONE, NONE, .causal = 1, .offset = 1022, .scale = 0.125, .fill = -FLT_MAX},
+    {1, 1, 2, 9, 1600, 24, 24, NONE, NONE, .causal = 1, .offset = 1100, .window = 600, .scale = 0.2, .fill = -INFINITY},
+    {1, 1, 1, 5, 1100, 32, 8, {1, 1, 1, 2}, {1, 1, 2, 2}, .sink = 1, .scale = 0.2, .fill = -FLT_MAX},
+    {1, 1, 2, 70, 1100, 8, 8, NONE, NONE, .causal = 1, .offset = -20, .scale = 0.3, .fill = -FLT_MAX},
+    {1, 1, 1, 20, 1100, 8, 8, NONE, {1, 1, 2, 2}, .causal = 1, .offset = 600, .clamp = 1, .scale = 0.3, .fill = -1e9},
 };
 #define TRIALS (int)(sizeof trials / sizeof *trials)
 
@@ -209,27 +217,57 @@ static double bound(const struct trial *c, double epsilon) {
     return epsilon * (2 * ((double)(c->d * c->d) * c->scale + 16) + 2 * (double)c->s);
 }
 
+static void check_definition(const struct trial *c, const char *kernels) {
+    struct rt *rt = test_open(kernels);
+    struct operands o;
+    make(&o, c);
+    float *y = test_new(o.results, 4);
+    double *y64 = test_new(o.results, 8);
+    long double *expected = test_new(o.results, sizeof *expected);
+    define(expected, &o, c);
+    assert_int_equal(run_f32(rt, y, &o, &o.shape), RT_OK);
+    assert_int_equal(run_f64(rt, y64, &o, &o.shape), RT_OK);
+    for (int64_t j = 0; j < o.results; j++) {
+        test_near((double)y[j], (double)expected[j], bound(c, FLT_EPSILON), "attention f32", j);
+        test_near(y64[j], (double)expected[j], bound(c, DBL_EPSILON), "attention f64", j);
+    }
+    test_close(rt);
+    test_free_all();
+}
+
 static void test_definition(void **state) {
     (void)state;
-    static const char *const kernels[] = {"auto", "reference"};
-    for (int i = 0; i < 2 * TRIALS; i++) {
-        const struct trial *c = &trials[i / 2];
-        struct rt *rt = test_open(kernels[i % 2]);
-        struct operands o;
-        make(&o, c);
-        float *y = test_new(o.results, 4);
-        double *y64 = test_new(o.results, 8);
-        long double *expected = test_new(o.results, sizeof *expected);
-        define(expected, &o, c);
-        assert_int_equal(run_f32(rt, y, &o, &o.shape), RT_OK);
-        assert_int_equal(run_f64(rt, y64, &o, &o.shape), RT_OK);
-        for (int64_t j = 0; j < o.results; j++) {
-            test_near((double)y[j], (double)expected[j], bound(c, FLT_EPSILON), "attention f32", j);
-            test_near(y64[j], (double)expected[j], bound(c, DBL_EPSILON), "attention f64", j);
-        }
-        test_close(rt);
-        test_free_all();
+    for (int i = 0; i < TRIALS; i++) {
+        check_definition(&trials[i], "auto");
+        check_definition(&trials[i], "reference");
     }
+}
+
+/* Steps of decoding: few rows share a head of keys, of all sizes. */
+static void each_step(void (*check)(const struct trial *c)) {
+    static const int64_t sizes[] = {1, 3, 64, 80, 128, 200}, keys[] = {1, 63, 64, 65, 512, 513, 1000};
+    static const int64_t rows[][2] = {{1, 1}, {8, 1}, {3, 2}, {1, 9}}; /* of a group, and positions */
+    for (int i = 0; i < 6 * 7 * 4; i++) {
+        const int64_t d = sizes[i % 6], s = keys[i / 6 % 7], g = rows[i / 42][0], t = rows[i / 42][1];
+        struct trial c = {1, 2, g, t, s, d, d, NONE, NONE, .scale = 1 / sqrt((double)d), .fill = -FLT_MAX};
+        c.keep[0] = c.keep[1] = c.keep[2] = c.bias[0] = c.bias[1] = c.bias[2] = 1;
+        c.keep[3] = c.bias[3] = 2;
+        if (i % 5 != 0) c.bias[0] = 0;
+        if (i % 5 != 1) c.keep[0] = 0;
+        c.causal = i % 5 == 2 || i % 5 == 3;
+        c.offset = (int)(s - t);
+        c.window = i % 5 == 3 ? (int)(s / 3 + 1) : 0;
+        check(&c);
+    }
+}
+
+static void check_step(const struct trial *c) {
+    check_definition(c, "auto");
+}
+
+static void test_steps(void **state) {
+    (void)state;
+    each_step(check_step);
 }
 
 /* Bits ---------------------------------------------------------------------------------------------------------- */
@@ -305,6 +343,107 @@ static void test_cuts_change_nothing(void **state) {
         test_same_f32(part, y, o.results, "threads");
         test_free_all();
     }
+    test_close(rt);
+}
+
+static void check_threads(const struct trial *c) {
+    struct rt *rt = test_open("auto");
+    struct operands o;
+    make(&o, c);
+    float *y = test_new(o.results, 4), *other = test_new(o.results, 4);
+    run_f32(rt, y, &o, &o.shape);
+    for (int threads = 2; threads < 8; threads += threads - 1) {
+        rt_kernels_threads(threads);
+        run_f32(rt, other, &o, &o.shape);
+        rt_kernels_threads(1);
+        test_same_f32(other, y, o.results, "threads");
+    }
+    test_close(rt);
+    test_free_all();
+}
+
+static void test_threads_change_nothing(void **state) {
+    (void)state;
+    each_step(check_threads);
+    for (int i = 0; i < TRIALS; i++) check_threads(&trials[i]);
+}
+
+/* q and k as they stand in a product (b,t,3,heads,d), v in a cache (b,heads,more,e), y as (b,t,heads,e). */
+static void test_strides_change_nothing(void **state) {
+    (void)state;
+    struct rt *rt = test_open("auto");
+    for (int i = 0; i < TRIALS; i++) {
+        const struct trial *c = &trials[i];
+        if (c->t != c->s || c->g > 1) continue;
+        struct operands o;
+        make(&o, c);
+        const int64_t heads = c->kv, more = c->s + 7, packed = 3 * heads * c->d;
+        const int64_t q_step[] = {c->t * packed, c->d, packed, 1},
+                      v_step[] = {heads * more * c->e, more * c->e, c->e, 1},
+                      y_step[] = {c->t * heads * c->e, c->e, heads * c->e, 1};
+        float *y = test_new(o.results, 4), *lies = test_new(o.results, 4), *turned = test_new(o.results, 4);
+        float *product = test_new(c->b * c->t * packed, 4), *cache = test_new(c->b * heads * more * c->e, 4);
+        for (int64_t r = 0; r < c->b * heads * c->t; r++) {
+            const int64_t b = r / (heads * c->t), h = r / c->t % heads, t = r % c->t;
+            float *to = product + b * q_step[0] + h * q_step[1] + t * q_step[2];
+            memcpy(to, o.q + r * c->d, (size_t)c->d * 4);
+            memcpy(to + heads * c->d, o.k + r * c->d, (size_t)c->d * 4);
+            memcpy(cache + b * v_step[0] + h * v_step[1] + t * v_step[2], o.v + r * c->e, (size_t)c->e * 4);
+        }
+        run_f32(rt, y, &o, &o.shape);
+        assert_int_equal(rt_attention_f32(rt, &(struct rt_strided){lies, y_step}, &(struct rt_strided){product, q_step},
+                                          &(struct rt_strided){product + heads * c->d, q_step},
+                                          &(struct rt_strided){cache, v_step}, o.shape.keep ? o.keep : NULL,
+                                          o.shape.bias ? o.bias : NULL, c->sink ? o.sink : NULL, &o.shape),
+                         RT_OK);
+        for (int64_t r = 0; r < c->b * heads * c->t; r++) {
+            const int64_t b = r / (heads * c->t), h = r / c->t % heads, t = r % c->t;
+            memcpy(turned + r * c->e, lies + b * y_step[0] + h * y_step[1] + t * y_step[2], (size_t)c->e * 4);
+        }
+        test_same_f32(turned, y, o.results, "strides");
+        test_free_all();
+    }
+    test_close(rt);
+}
+
+/* Keys that causal rows do not see, of whole and of divided tiles, have no part in the result, whatever they are; nor
+ * are they read, but for up to 15 before a window. */
+static void test_hidden_keys_are_not_read(void **state) {
+    (void)state;
+    enum { D = 64, S = 640, LAST_KEY = 319, WINDOW = 128, PAGE = 4096 }; /* 16 keys a page */
+    struct rt *rt = test_open("auto");
+    const int64_t dims[] = {1, 1, 2, D}, step[] = {S * D, S * D, D, 1}, row_step[] = {2 * D, 2 * D, D, 1};
+    struct rt_attention shape = {.ndim = 4,
+                                 .q = dims,
+                                 .kv = 1,
+                                 .s = S,
+                                 .e = D,
+                                 .scale = 0.1,
+                                 .causal = 1,
+                                 .offset = LAST_KEY - 1,
+                                 .window = WINDOW,
+                                 .fill = -FLT_MAX};
+    const size_t bytes = S * D * sizeof(float), before = (LAST_KEY + 1 - WINDOW - 16) * D * sizeof(float),
+                 behind = (LAST_KEY + 1) * D * sizeof(float);
+    float *lines[2], q[2 * D], expected[2 * D], y[2 * D];
+    test_f32(q, 2 * D);
+    for (int i = 0; i < 2; i++) {
+        lines[i] = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        assert_true(lines[i] != MAP_FAILED);
+        test_f32(lines[i], S * D);
+    }
+    const struct rt_strided to_q = {q, row_step}, to_k = {lines[0], step}, to_v = {lines[1], step};
+    rt_attention_f32(rt, &(struct rt_strided){expected, row_step}, &to_q, &to_k, &to_v, NULL, NULL, NULL, &shape);
+    for (int i = 0; i < 2; i++) /* what the first row does not see, and the second does */
+        for (int p = 0; p < D; p++) lines[i][LAST_KEY * D + p] = p % 2 ? NAN : INFINITY;
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(mprotect(lines[i], before, PROT_NONE), 0);
+        assert_int_equal(mprotect((char *)lines[i] + behind, bytes - behind, PROT_NONE), 0);
+    }
+    rt_attention_f32(rt, &(struct rt_strided){y, row_step}, &to_q, &to_k, &to_v, NULL, NULL, NULL, &shape);
+    test_same_f32(y, expected, D, "row that does not see the key");
+    for (int p = 0; p < D; p++) assert_true(isnan(y[D + p]));
+    for (int i = 0; i < 2; i++) munmap(lines[i], bytes);
     test_close(rt);
 }
 
@@ -516,9 +655,16 @@ static void test_rope(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_definition),     cmocka_unit_test(test_cuts_change_nothing),
-        cmocka_unit_test(test_keys_in_calls),  cmocka_unit_test(test_masks_agree),
-        cmocka_unit_test(test_special_values), cmocka_unit_test(test_nothing),
+        cmocka_unit_test(test_definition),
+        cmocka_unit_test(test_steps),
+        cmocka_unit_test(test_cuts_change_nothing),
+        cmocka_unit_test(test_threads_change_nothing),
+        cmocka_unit_test(test_strides_change_nothing),
+        cmocka_unit_test(test_hidden_keys_are_not_read),
+        cmocka_unit_test(test_keys_in_calls),
+        cmocka_unit_test(test_masks_agree),
+        cmocka_unit_test(test_special_values),
+        cmocka_unit_test(test_nothing),
         cmocka_unit_test(test_rope),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -183,8 +183,9 @@ RT_DECLARE_CLASSES(float, uint16_t, fp16)
  *   clamp                  scores below the lowest finite f32 become that value
  * sink: one more score of each row, for a key whose value is 0.
  * Each head of k and v serves q's heads / kv consecutive heads (grouped-query attention). As in softmax, a row of equal
- * scores has equal weights and a row of -inf gives NaN, unless nan_to_zero says otherwise. Each row is summed
- * sequentially over d and over s, so cutting any other dimension changes no bit. Note [Attention] in attention.c. */
+ * scores has equal weights and a row of -inf gives NaN, unless nan_to_zero says otherwise. The order of a row's sums
+ * follows from d and s alone, so cutting any other dimension changes no bit (Note [Order of attention's sums] in
+ * attention.c). Keys that a causal row does not see are not read unless they have a weight (Note [Hidden keys]). */
 struct rt_attention {
     int ndim;
     const int64_t *q;           /* extents (b.., heads, t, d) */
