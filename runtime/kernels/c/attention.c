@@ -171,6 +171,18 @@ struct grad_part {
     int rows, keys;
 };
 
+/* e^x for x <= 0: below -87 it is less than the least normal number, and 0 here, so that a power of two is one factor. */
+static inline float term_f32(float x) {
+    const float least = -87;
+    float shifted, value = rt_exp_reduced_f32(x < least ? least : x, &shifted);
+    value *= rt_f32_of_bits((rt_f32_bits(shifted) + 127) << 23);
+    return x < least ? 0 : value;
+}
+
+static inline double term_f64(double x) {
+    return exp(x);
+}
+
 /* to(d,KEYS) = from(n,d) transposed, whose lines are `line` apart; 0 for keys behind n, up to whole vectors. */
 #define DEFINE_EXCHANGE(T, suffix)                                                                                     \
     static void exchange_##suffix(T *to, const T *from, int64_t line, int64_t n, int64_t d) {                          \
@@ -259,7 +271,7 @@ __attribute__((target("avx2"))) static void exchange_f32_avx2(float *to, const f
 #define SUMS_OF_FEW PASTE(sums_of_few, WIDE)
 #define SUMS        PASTE(sums, WIDE)
 #define INLINE      static inline __attribute__((always_inline))
-#define EXP         PASTE(rt_exp, WIDE)
+#define EXP         PASTE(term, WIDE)
 #define TANH        PASTE(rt_tanh, WIDE)
 #define LOAD        NAME(load)
 #define ROWS_OF     NAME(load_rows)
