@@ -25,11 +25,11 @@
  * Note [Order of attention's sums]
  * The order of a row's sums follows from d and s alone:
  *   a score      one chain over d
- *   a piece      PIECE keys: of the terms e^(score - largest so far) FOLD partial sums, of keys that are FOLD apart, then
- *                halves of them onto halves; of the values one chain over the keys
+ *   a piece      PIECE keys: of the terms e^(score - largest so far) FOLD partial sums, of keys that are FOLD apart,
+ *                then halves of them onto halves; of the values one chain over the keys
  *   a row        its pieces, in order, each summed by itself and then brought to the larger maximum
- * So a row's result does not depend on other rows, on where its block begins, or on threads, which share heads, blocks of
- * rows and, where these are few, pieces. Wider vectors give the same bits; instruction sets with fused multiply-add
+ * So a row's result does not depend on other rows, on where its block begins, or on threads, which share heads, blocks
+ * of rows and, where these are few, pieces. Wider vectors give the same bits; instruction sets with fused multiply-add
  * round differently from the reference, which does not use it.
  *
  * Note [Hidden keys]
@@ -49,11 +49,11 @@ enum {
     KEYS = 64,
     PIECE = 512,
     FOLD = 16,
-    DEPTH = 256, /* most of a head's size at a time */
-    WAVE = 64,   /* pieces that threads sum before their sums are added */
-    AHEAD = 32,  /* keys that are prefetched before they are read */
-    GRAD_ROWS = 64,
-    SPAN = 256, /* keys whose gradients are summed at a time */
+    DEPTH = 256,    /* most of a head's size at a time */
+    WAVE = 64,      /* pieces that threads sum before their sums are added */
+    AHEAD = 32,     /* keys that are prefetched before they are read */
+    GRAD_ROWS = 64, /* rows of the gradient at a time */
+    SPAN = 256,     /* keys whose gradients are summed at a time */
     PARALLEL_PRODUCTS = 1 << 18
 };
 #define LOWEST (-(double)FLT_MAX)
@@ -171,7 +171,7 @@ struct grad_part {
     int rows, keys;
 };
 
-/* e^x for x <= 0: below -87 it is less than the least normal number, and 0 here, so that a power of two is one factor. */
+/* e^x for x <= 0: below -87 it is less than the least normal number, and 0 here, so a power of two is one factor. */
 static inline float term_f32(float x) {
     const float least = -87;
     float shifted, value = rt_exp_reduced_f32(x < least ? least : x, &shifted);
