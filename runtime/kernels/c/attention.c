@@ -18,9 +18,9 @@
  * Keys are processed in tiles of KEYS, with a running maximum and sum of the softmax (Milakov and Gimelshein, "Online
  * normalizer calculation for softmax", 2018; Dao et al., "FlashAttention", 2022): scores stay on the stack. The rows of
  * all heads of q that share a head of k and v are computed together, up to ROWS at a time. For scores each vector lane
- * holds a key, so a tile of k is transposed first, once for all rows; for results a lane holds an element of v. A vector
- * of either serves up to GROUP rows while it is in a register. One row, as of a step of decoding, so takes about the
- * time in which k and v are read. They are read where they are; those of 16-bit floats are widened tile by tile.
+ * holds a key, so a tile of k is transposed first, once for all rows; for results a lane holds an element of v. A
+ * vector of either serves up to GROUP rows while it is in a register. One row, as of a step of decoding, so takes about
+ * the time in which k and v are read. They are read where they are; those of 16-bit floats are widened tile by tile.
  *
  * Note [Order of attention's sums]
  * The order of a row's sums follows from d and s alone:
