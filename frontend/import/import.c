@@ -550,7 +550,9 @@ int import_model(struct arena *arena, struct diags *diags, struct onnx_model *mo
         const int known = equalities.all.n;
         equalities.guessed = 0;
         const int status = import_once(arena, diags, model, options, &equalities, out);
-        const bool more = equalities.all.n > known || (status < 0 && equality_find(&equalities, (*out)->open));
+        const bool found = equalities.all.n > known || (status < 0 && equality_find(&equalities, (*out)->open));
+        const bool more =
+            found || ((status < 0 || equalities.guessed) && import_mask_size(arena, model, options, &equalities));
         if (!more && !equalities.guessed) {
             if (!status) say_equalities(diags, model, &equalities);
             return status;

@@ -1,6 +1,8 @@
 /* --state: inputs that become state, whose new value is an output (Note [State] in passes/rewrite/state.c). */
 #include <string.h>
 
+#include "frontend/import/import_equal.h"
+#include "frontend/import/import_sizes.h"
 #include "frontend/import/import_state.h"
 #include "ir/base/str.h"
 
@@ -30,6 +32,66 @@ static const char *filled(struct arena *arena, const char *pattern, const char *
     return arena_printf(arena, "%.*s%s%s", before, pattern, pattern[before] ? with : "",
                         pattern + before + !!pattern[before]);
 }
+
+/* Sizes of masks --------------------------------------------------------------------------------------------------- */
+
+/* Inputs of the new tokens, and of all tokens so far. */
+static const char *const ids[] = {"input_ids", "decoder_input_ids", NULL};
+static const char *const masks[] = {"attention_mask", "decoder_attention_mask", NULL};
+
+static const Onnx__ValueInfoProto *input_named(const struct onnx_model *model, const char *const *names) {
+    const Onnx__GraphProto *graph = model->proto->graph;
+    for (; *names; names++)
+        for (size_t i = 0; i < graph->n_input; i++)
+            if (strcmp(onnx_text(graph->input[i]->name), *names) == 0) return graph->input[i];
+    return NULL;
+}
+
+/* The name of a dimension without a number; NULL: there is none. */
+static const char *symbol_at(struct arena *arena, const Onnx__ValueInfoProto *info, size_t at) {
+    const Onnx__TypeProto__Tensor *type = info ? sizes_tensor_type(info) : NULL;
+    if (!type || !type->shape || at >= type->shape->n_dim || sizes_is_number(type->shape->dim[at])) return NULL;
+    return sizes_dim_name(info, at, arena);
+}
+
+static const struct import_dim *dim_given(const struct import_options *options, const char *name) {
+    for (int i = 0; i < options->ndims; i++)
+        if (strcmp(options->dims[i].name, name) == 0) return &options->dims[i];
+    return NULL;
+}
+
+/* The size of a cache that is empty at first, by its bounds and by the name of the input; NULL: there is none. */
+static const char *cache_size(struct arena *arena, const struct onnx_model *model,
+                              const struct import_options *options) {
+    const Onnx__GraphProto *graph = model->proto->graph;
+    for (size_t i = 0; i < graph->n_input; i++)
+        for (int p = 0; p < PATTERNS; p++) {
+            const Onnx__ValueInfoProto *info = graph->input[i];
+            if (!matched(arena, patterns[p].input, onnx_text(info->name))) continue;
+            for (size_t d = 1; d < RT_MAX_NDIM; d++) {
+                const char *name = symbol_at(arena, info, d);
+                const struct import_dim *given = name ? dim_given(options, name) : NULL;
+                if (given && open_is_range(&given->range) && !given->range.least) return name;
+            }
+        }
+    return NULL;
+}
+
+bool import_mask_size(struct arena *arena, const struct onnx_model *model, const struct import_options *options,
+                      struct equalities *equalities) {
+    static const struct open_range any = {1, INT32_MAX, 1, INT32_MAX};
+    if (!options->state || strcmp(options->state, "none") == 0) return false;
+    const char *all = symbol_at(arena, input_named(model, masks), 1);
+    const char *new = symbol_at(arena, input_named(model, ids), 1), *past = cache_size(arena, model, options);
+    if (!all || !new || !past || equality_of(equalities, all, strlen(all))) return false;
+    if (strcmp(all, new) == 0 || strcmp(all, past) == 0 || strpbrk(all, "+-*/")) return false;
+    struct open_sizes *from = open_new(arena, options->specimen);
+    const int64_t a = open_add(from, past, &any), b = open_add(from, new, &any);
+    VEC_PUSH(arena, &equalities->all, ((struct equality){all, from, open_sum(from, a, b)}));
+    return true;
+}
+
+/* Pairs ------------------------------------------------------------------------------------------------------------ */
 
 static int output_named(const struct graph *graph, const char *name) {
     for (int o = 0; o < graph->outputs.n; o++)

@@ -129,6 +129,10 @@ int import_outputs(struct import *import, const struct scope *scope);
 /* import_pairs.c: makes state of the inputs and outputs that options->state names: 0, or -1 after a diagnostic. */
 
 int import_pairs(struct import *import);
+/* With state: adds what the name of a mask over all tokens says of its length, where no operator does: the cache's and
+ * that of the new tokens together. False: nothing. */
+bool import_mask_size(struct arena *arena, const struct onnx_model *model, const struct import_options *options,
+                      struct equalities *equalities);
 
 /* import_signature.c: the parameters of the PyTorch module that was exported. ------------------------------------- */
 

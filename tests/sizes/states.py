@@ -14,6 +14,8 @@ from rankc_test import call, expect, json_of, needed, parser_of, report  # noqa:
 
 with needed():
     import numpy
+    import onnx
+    from onnx import TensorProto, helper, numpy_helper
 
 MODEL = os.path.join(os.path.dirname(os.path.abspath(__file__)), "llama_past.onnx")
 VOCABULARY, BATCH, CAPACITY = 100, 2, 24
@@ -126,6 +128,38 @@ def check_full(rankc, work):
     return "refused"
 
 
+def mask_model(path):
+    """A mask of which the last rows are read alone, as convolutions do: no operator says that it is as long as past and new tokens."""
+    nodes = [helper.make_node("Shape", ["input_ids"], ["size"], start=1), helper.make_node("Neg", ["size"], ["first"]),
+             helper.make_node("Slice", ["attention_mask", "first", "end", "axis"], ["last"]),
+             helper.make_node("Mul", ["last", "input_ids"], ["kept"]), helper.make_node("Cast", ["kept"], ["logits"], to=TensorProto.FLOAT),
+             helper.make_node("Unsqueeze", ["logits", "axes"], ["rows"]),
+             helper.make_node("Concat", ["past_key_values.0.key", "rows"], ["present.0.key"], axis=2)]
+    tokens = [helper.make_tensor_value_info(name, TensorProto.INT64, ["batch", size]) for name, size in
+              (("input_ids", "sequence"), ("attention_mask", "total"))]
+    cache = helper.make_tensor_value_info("past_key_values.0.key", TensorProto.FLOAT, ["batch", 1, "past", 1])
+    outputs = [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in ("logits", "present.0.key")]
+    constants = [numpy_helper.from_array(numpy.array(values, "i8"), name) for name, values in (("end", [2 ** 63 - 1]), ("axis", [1]), ("axes", [1, 3]))]
+    onnx.save(helper.make_model(helper.make_graph(nodes, "mask", [*tokens, cache], outputs, constants),
+                                opset_imports=[helper.make_opsetid("", 18)], ir_version=8), path)
+
+
+def check_mask(rankc, work):
+    model, program = os.path.join(work, "mask.onnx"), os.path.join(work, "program")
+    mask_model(model)
+    dims = ["--dim", "batch=1..2", "--dim", "sequence=1..4", "--dim", "past=0..8"]
+    expect("'total'" in call(rankc, "compile", model, *dims, "-o", program, status=2).stderr, "without state nothing says how long the mask is")
+    call(rankc, "compile", model, "--state", "auto", *dims, "-o", program, "-q")
+    shapes = {port["name"]: port["shape"] for port in json_of(rankc, "show", program, "--json")["inputs"]}
+    expect(sorted(shapes["attention_mask"][1].split(" + ")) == ["past", "sequence"], shapes)
+    given = {"input_ids": numpy.array([[3, 5, 7]]), "attention_mask": numpy.array([[0, 1, 1]])}
+    for name, values in given.items():
+        numpy.save(os.path.join(work, name), values)
+    call(rankc, "run", program, *(word for name in given for word in ("--input", f"{name}={work}/{name}.npy")), "--output-dir", work, "-q")
+    expect(numpy.load(os.path.join(work, "logits.npy")).tolist() == [[0, 5, 7]], "the mask is not that of the last tokens")
+    return "past + sequence"
+
+
 def main():
     parser = parser_of(__doc__, rankc=None)
     parser.add_argument("--record", action="store_true")
@@ -133,7 +167,7 @@ def main():
     if given.record:
         return record()
     return report([(plan, lambda work, plan=plan: check(given.rankc, work, plan)) for plan in PLANS] +
-                  [("full", lambda work: check_full(given.rankc, work))])
+                  [("full", lambda work: check_full(given.rankc, work)), ("mask", lambda work: check_mask(given.rankc, work))])
 
 
 if __name__ == "__main__":
