@@ -412,7 +412,9 @@ static struct function new_function(const struct rankplan *plan, const struct so
     strbuf_init(&function.body, function.arena);
     map_init(&function.known, function.arena);
     names_begin(&function.names, function.arena);
-    for (int a = 0; a < RT_ARENAS; a++) names_reserve(&function.names, plan_arena_names[a]);
+    for (int a = 0; a < RT_ARENAS; a++)
+        if (a != RT_STATE || plan->states.n) names_reserve(&function.names, plan_arena_names[a]);
+    if (plan->graph->open) names_reserve(&function.names, "size"); /* codegen/text/extents.c */
     for (int k = 0; k < source->kernels->names.n; k++) names_reserve(&function.names, source->kernels->names.at[k]);
     return function;
 }

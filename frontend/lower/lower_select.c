@@ -301,8 +301,8 @@ int lower_non_max_suppression(struct lower *lower) {
     nms.n = scores.dims[0];
     nms.c = scores.dims[1];
     nms.b = scores.dims[2];
-    nms.most = limit && *limit < nms.b ? *limit : nms.b;
-    if (nms.most < 1 || !tensor_elements(&scores))
+    nms.most = limit ? open_lesser(lower_open(lower), *limit, nms.b) : nms.b;
+    if (open_most(lower_open(lower), nms.most) < 1 || !tensor_elements(&scores))
         return lower_result(lower, emit_ints(lower, 0, &none, 2, (int64_t[]){0, 3}));
     if (!limit) nms.limit = scalar_input(lower, 2, RT_I64);
     if (find_eligible(lower, &nms) < 0 || select_boxes(lower, &nms, &chosen, &flags) < 0) return -1;

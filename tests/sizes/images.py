@@ -4,6 +4,7 @@ bit, what the program compiled for that size alone gives. A model has all rows o
 
     images.py --rankc RANKC"""
 import os
+import shlex
 import sys
 
 sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
@@ -125,6 +126,27 @@ def model(path, rows):
     onnx.save(made, path)
 
 
+def detector(path):
+    """Boxes on a grid of 8 x 8 pixels, the first 7 of which NonMaxSuppression keeps; there may be one alone."""
+    stored = {"kernel": numpy.random.default_rng(2).standard_normal((6, CHANNELS, 8, 8)).astype("f4") * 0.1, "flat": [0, 6, -1],
+              "four and two": [4, 2], "two and two": [2, 2], "seven": [7], "overlap": numpy.float32(0.5), "least": numpy.float32(0.4),
+              "box": numpy.array(2), "first": [0]}
+    steps = [("Conv", "x kernel", "cells", {"kernel_shape": [8, 8], "strides": [8, 8]}), ("Reshape", "cells flat", "flat_cells", {}),
+             ("Transpose", "flat_cells", "rows", {"perm": [0, 2, 1]}), ("Split", "rows 'four and two'", "places logits", {"axis": 2}),
+             ("Split", "places 'two and two'", "center size", {"axis": 2}), ("Sigmoid", "size", "extent", {}),
+             ("Sub", "center extent", "low", {}), ("Add", "center extent", "high", {}), ("Concat", "low high", "boxes", {"axis": 2}),
+             ("Sigmoid", "logits", "rated", {}), ("Transpose", "rated", "scores", {"perm": [0, 2, 1]}),
+             ("NonMaxSuppression", "boxes scores seven overlap least", "selected", {}), ("Gather", "selected box", "index", {"axis": 1}),
+             ("Squeeze", "boxes first", "all", {}), ("Gather", "all index", "picked", {"axis": 0})]
+    nodes = [helper.make_node(op, shlex.split(inputs), outputs.split(), **attributes) for op, inputs, outputs, attributes in steps]
+    outputs = [helper.make_tensor_value_info("selected", TensorProto.INT64, ["n", 3]),
+               helper.make_tensor_value_info("picked", TensorProto.FLOAT, ["n", 4])]
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, CHANNELS, "height", "width"])
+    graph = helper.make_graph(nodes, "detector", [x], outputs,
+                              [numpy_helper.from_array(numpy.asarray(value), name) for name, value in stored.items()])
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
+
+
 def compiled(rankc, path, out, sizes):
     call(rankc, "compile", path, "-o", out, "-q", *(word for name, size in sizes.items() for word in ("--dim", f"{name}={size}")))
     return out
@@ -136,25 +158,28 @@ def results(rankc, program, image, work):
     return outputs_of(out)
 
 
-def check(rankc, work, rows):
+def check(rankc, work, make, results_of_model, bounds=BOUNDS, all_sizes=SIZES):
     path, image = os.path.join(work, "images.onnx"), os.path.join(work, "x.npy")
-    model(path, rows)
-    program = compiled(rankc, path, os.path.join(work, "open"), BOUNDS)
-    for number, sizes in enumerate(SIZES):
-        batch, height, width = sizes
+    make(path)
+    program = compiled(rankc, path, os.path.join(work, "open"), bounds)
+    for number, sizes in enumerate(all_sizes):
+        batch, height, width = ((1,) + sizes)[-3:]
         numpy.save(image, numpy.random.default_rng(number).standard_normal((batch, CHANNELS, height, width)).astype("f4"))
-        alone = compiled(rankc, path, os.path.join(work, f"alone{number}"), dict(zip(BOUNDS, sizes)))
+        alone = compiled(rankc, path, os.path.join(work, f"alone{number}"), dict(zip(bounds, sizes)))
         found, wanted = results(rankc, program, image, work), results(rankc, alone, image, work)
-        expect(len(wanted) == len(rows), f"{len(wanted)} results")
+        expect(len(wanted) == results_of_model, f"{len(wanted)} results")
         for name, value in wanted.items():
             expect(found[name].shape == value.shape, f"{name} at {sizes}: {found[name].shape}, not {value.shape}")
             expect(numpy.array_equal(found[name], value, equal_nan=True), f"{name} at {sizes}: other values")
-    return f"{len(rows)} operators at {len(SIZES)} sizes"
+    return f"{results_of_model} results at {len(all_sizes)} sizes"
 
 
 def main():
     rankc = rankc_of(__doc__)
-    return report([(name, lambda work, rows=rows: check(rankc, work, rows)) for name, rows in GROUPS.items()])
+    groups = [(name, lambda work, rows=rows: check(rankc, work, lambda path: model(path, rows), len(rows)))
+              for name, rows in GROUPS.items()]
+    grid = {"height": "8..64:8", "width": "8..64:8"}
+    return report(groups + [("boxes", lambda work: check(rankc, work, detector, 2, grid, [(8, 8), (8, 64), (40, 24)]))])
 
 
 if __name__ == "__main__":
