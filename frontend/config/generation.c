@@ -142,7 +142,7 @@ static int read_file(struct reader *reader, const char *name) {
     reader->path = diag_quote(reader->diags, path);
     if (!own_file(reader->arena, path, MOST_BYTES, &bytes, &count, &why))
         return diag_refusal(reader->diags, 395, EXIT_MALFORMED, reader->path, &why);
-    struct rt_json_document *document = rt_json_parse(bytes, count, &why);
+    struct rt_json_document *document = rt_json_parse_python(bytes, count, &why);
     arena_release(reader->arena, bytes);
     if (!document) return diag_refusal(reader->diags, 395, EXIT_MALFORMED, reader->path, &why);
     const int status = read_root(reader, rt_json_root(document));

@@ -96,6 +96,23 @@ static void malformed_text_is_refused_with_its_place(void **state) {
     refuse("{\"k\":1,\n\"j\":2,\"k\":3}", "line 2, column 11: key \"k\" is given twice");
 }
 
+static void numbers_of_python_are_null_where_they_may_be(void **state) {
+    (void)state;
+    static const char text[] = "{\"limit\": [0.0, Infinity, -Infinity, NaN], \"least\": -1}", cut[] = "[-Infinit";
+    struct rt_reason why;
+    struct rt_json_document *document = rt_json_parse_python(text, sizeof text - 1, &why);
+    assert_non_null(document);
+    const struct rt_json *limit = rt_json_member(rt_json_root(document), "limit")->first;
+    int64_t least;
+    assert_true(limit->kind == RT_JSON_REAL && limit->next->kind == RT_JSON_NULL);
+    assert_true(limit->next->next->kind == RT_JSON_NULL && limit->next->next->next->kind == RT_JSON_NULL);
+    assert_true(rt_json_int(rt_json_member(rt_json_root(document), "least"), &least) && least == -1);
+    rt_json_free(document);
+    assert_null(rt_json_parse_python(cut, sizeof cut - 1, &why));
+    refuse("[Infinity]", "line 1, column 2: value expected");
+    refuse("[NaN]", "line 1, column 2: value expected");
+}
+
 static void duplicates_among_many_keys_are_found(void **state) {
     (void)state;
     static char text[40000];
@@ -259,6 +276,7 @@ int main(void) {
         cmocka_unit_test(reads_values_in_order),
         cmocka_unit_test(integers_are_exact),
         cmocka_unit_test(malformed_text_is_refused_with_its_place),
+        cmocka_unit_test(numbers_of_python_are_null_where_they_may_be),
         cmocka_unit_test(duplicates_among_many_keys_are_found),
         cmocka_unit_test(depth_is_limited),
         cmocka_unit_test(every_truncation_is_refused),

@@ -32,6 +32,7 @@ struct rt_json_document {
 struct parser {
     const char *at, *end, *line_start;
     int line, depth;
+    bool python;   /* rt_json_parse_python */
     char *strings; /* next free byte for decoded strings, which are never longer than their source */
     struct rt_json_document *document;
     locale_t c_locale; /* strtod uses the locale's decimal point */
@@ -343,12 +344,26 @@ static bool parse_word(struct parser *p, struct rt_json *value) {
     return fail_at(p, p->at, p->at == p->end ? "text ends where a value is expected" : "value expected");
 }
 
+/* Numbers that RFC 8259 does not have, as null. */
+static bool parse_no_number(struct parser *p, struct rt_json *value) {
+    static const char *const words[] = {"NaN", "Infinity", "-Infinity"};
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
+        const size_t length = strlen(words[i]);
+        if ((size_t)(p->end - p->at) < length || memcmp(p->at, words[i], length) != 0) continue;
+        p->at += length;
+        value->kind = RT_JSON_NULL;
+        return true;
+    }
+    return false;
+}
+
 static bool parse_value(struct parser *p, struct rt_json **out) {
     skip_space(p);
     struct rt_json *value = new_value(p);
     *out = value;
     if (!value) return false;
     char c = p->at < p->end ? *p->at : 0;
+    if (p->python && parse_no_number(p, value)) return true;
     if (c == '{' || c == '[') return parse_container(p, value);
     if (c == '-' || (c >= '0' && c <= '9')) return read_number(p, value);
     if (c != '"') return parse_word(p, value);
@@ -368,7 +383,7 @@ static bool parse_text(struct parser *p) {
     return true;
 }
 
-struct rt_json_document *rt_json_parse(const char *text, size_t bytes, struct rt_reason *why) {
+static struct rt_json_document *parse(const char *text, size_t bytes, bool python, struct rt_reason *why) {
     struct rt_json_document *document = calloc(1, sizeof *document);
     char *strings = malloc(bytes + 1);
     locale_t c_locale = newlocale(LC_ALL_MASK, "C", (locale_t)0);
@@ -384,6 +399,7 @@ struct rt_json_document *rt_json_parse(const char *text, size_t bytes, struct rt
                        .end = text + bytes,
                        .line_start = text,
                        .line = 1,
+                       .python = python,
                        .strings = strings,
                        .document = document,
                        .c_locale = c_locale,
@@ -393,6 +409,14 @@ struct rt_json_document *rt_json_parse(const char *text, size_t bytes, struct rt
     if (ok) return document;
     rt_json_free(document);
     return NULL;
+}
+
+struct rt_json_document *rt_json_parse(const char *text, size_t bytes, struct rt_reason *why) {
+    return parse(text, bytes, false, why);
+}
+
+struct rt_json_document *rt_json_parse_python(const char *text, size_t bytes, struct rt_reason *why) {
+    return parse(text, bytes, true, why);
 }
 
 struct rt_json_document *rt_json_read(const char *path, struct rt_reason *why) {

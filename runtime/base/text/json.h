@@ -52,6 +52,10 @@ struct rt_json_document;
 /* Parses `text`, which may be freed afterwards; NULL on error, and the reason begins with "line L, column C: ". */
 struct rt_json_document *rt_json_parse(const char *text, size_t bytes, struct rt_reason *why);
 
+/* The same of text that Python's json may have written, as the configurations of transformers: NaN, Infinity and
+ * -Infinity are read as null. */
+struct rt_json_document *rt_json_parse_python(const char *text, size_t bytes, struct rt_reason *why);
+
 /* Parses a regular file of at most 1 GiB. */
 struct rt_json_document *rt_json_read(const char *path, struct rt_reason *why);
 
