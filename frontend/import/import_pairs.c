@@ -118,12 +118,20 @@ struct pairs {
     struct import *import;
     VEC(struct pattern) given;
     VEC(struct pair) all;
-    VEC(const char *) alone; /* inputs that are of a pattern and have no output */
+    VEC(struct pair) passed; /* the output is the input */
+    VEC(const char *) alone; /* inputs that are of a pattern and have no output, or none of their own */
 };
 
 static bool fits(const struct graph *graph, int input, int output) {
     const struct tensor *past = &graph->tensors.at[input], *present = &graph->tensors.at[graph->outputs.at[output]];
-    return past->ndim == present->ndim && past->dtype == present->dtype && graph->outputs.at[output] != input;
+    return past->ndim == present->ndim && past->dtype == present->dtype;
+}
+
+static bool is_read(const struct graph *graph, int tensor) {
+    for (int n = 0; n < graph->nodes.n; n++)
+        for (int i = 0; i < graph->nodes.at[n].ninputs; i++)
+            if (graph->nodes.at[n].inputs[i] == tensor) return true;
+    return false;
 }
 
 static void find(struct pairs *pairs, int npatterns, const struct pattern *of) {
@@ -135,9 +143,13 @@ static void find(struct pairs *pairs, int npatterns, const struct pattern *of) {
             output = output_of(pairs->import, &of[p], graph->inputs.at[i], &wanted);
             if (output >= 0 && !fits(graph, graph->inputs.at[i], output)) output = -1;
         }
-        if (output >= 0)
-            VEC_PUSH(pairs->import->arena, &pairs->all, ((struct pair){graph->inputs.at[i], output, &of[p - 1]}));
-        else if (wanted)
+        const bool own = output >= 0 && graph->outputs.at[output] != graph->inputs.at[i];
+        const struct pair pair = {graph->inputs.at[i], output, own ? &of[p - 1] : NULL};
+        if (own)
+            VEC_PUSH(pairs->import->arena, &pairs->all, pair);
+        else if (output >= 0)
+            VEC_PUSH(pairs->import->arena, &pairs->passed, pair);
+        if (wanted && !own && (output < 0 || is_read(graph, pair.input)))
             VEC_PUSH(pairs->import->arena, &pairs->alone, graph->tensors.at[graph->inputs.at[i]].name);
     }
 }
@@ -199,6 +211,7 @@ static void remove_outputs(struct graph *graph, const struct pairs *pairs) {
     for (int o = 0; o < graph->outputs.n; o++) {
         bool state = false;
         for (int i = 0; i < pairs->all.n; i++) state = state || pairs->all.at[i].output == o;
+        for (int i = 0; i < pairs->passed.n; i++) state = state || pairs->passed.at[i].output == o;
         if (state) continue;
         graph->outputs.at[n] = graph->outputs.at[o];
         graph->output_names.at[n++] = graph->output_names.at[o];
@@ -206,6 +219,7 @@ static void remove_outputs(struct graph *graph, const struct pairs *pairs) {
     graph->outputs.n = graph->output_names.n = n;
 }
 
+/* An output that passes a state on says nothing, nor does an input that nothing else reads. */
 static int apply(struct pairs *pairs) {
     struct graph *graph = pairs->import->graph;
     if (pairs->import->options->train)
@@ -220,6 +234,8 @@ static int apply(struct pairs *pairs) {
         graph_add_update(graph, pair->input, graph->outputs.at[pair->output]);
         remove_input(graph, pair->input);
     }
+    for (int i = 0; i < pairs->passed.n; i++)
+        if (!is_read(graph, pairs->passed.at[i].input)) remove_input(graph, pairs->passed.at[i].input);
     remove_outputs(graph, pairs);
     return 0;
 }

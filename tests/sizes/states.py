@@ -129,18 +129,23 @@ def check_full(rankc, work):
 
 
 def mask_model(path):
-    """A mask of which the last rows are read alone, as convolutions do: no operator says that it is as long as past and new tokens."""
+    """A mask of which the last rows are read alone, as convolutions do: no operator says that it is as long as past and new tokens. Two
+    inputs are passed on; one of them is read."""
     nodes = [helper.make_node("Shape", ["input_ids"], ["size"], start=1), helper.make_node("Neg", ["size"], ["first"]),
              helper.make_node("Slice", ["attention_mask", "first", "end", "axis"], ["last"]),
-             helper.make_node("Mul", ["last", "input_ids"], ["kept"]), helper.make_node("Cast", ["kept"], ["logits"], to=TensorProto.FLOAT),
+             helper.make_node("Mul", ["last", "input_ids"], ["kept"]), helper.make_node("Cast", ["kept"], ["real"], to=TensorProto.FLOAT),
+             helper.make_node("Add", ["real", "past_key_values.0.cross"], ["logits"]),
+             *[helper.make_node("Identity", ["past_key_values." + name], ["present." + name]) for name in ("0.cross", "0.window")],
              helper.make_node("Unsqueeze", ["logits", "axes"], ["rows"]),
              helper.make_node("Concat", ["past_key_values.0.key", "rows"], ["present.0.key"], axis=2)]
     tokens = [helper.make_tensor_value_info(name, TensorProto.INT64, ["batch", size]) for name, size in
               (("input_ids", "sequence"), ("attention_mask", "total"))]
     cache = helper.make_tensor_value_info("past_key_values.0.key", TensorProto.FLOAT, ["batch", 1, "past", 1])
-    outputs = [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in ("logits", "present.0.key")]
+    passed = [helper.make_tensor_value_info("past_key_values." + name, TensorProto.FLOAT, []) for name in ("0.cross", "0.window")]
+    outputs = [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in
+               ("logits", "present.0.key", "present.0.cross", "present.0.window")]
     constants = [numpy_helper.from_array(numpy.array(values, "i8"), name) for name, values in (("end", [2 ** 63 - 1]), ("axis", [1]), ("axes", [1, 3]))]
-    onnx.save(helper.make_model(helper.make_graph(nodes, "mask", [*tokens, cache], outputs, constants),
+    onnx.save(helper.make_model(helper.make_graph(nodes, "mask", [*tokens, cache, *passed], outputs, constants),
                                 opset_imports=[helper.make_opsetid("", 18)], ir_version=8), path)
 
 
@@ -152,11 +157,13 @@ def check_mask(rankc, work):
     call(rankc, "compile", model, "--state", "auto", *dims, "-o", program, "-q")
     shapes = {port["name"]: port["shape"] for port in json_of(rankc, "show", program, "--json")["inputs"]}
     expect(sorted(shapes["attention_mask"][1].split(" + ")) == ["past", "sequence"], shapes)
-    given = {"input_ids": numpy.array([[3, 5, 7]]), "attention_mask": numpy.array([[0, 1, 1]])}
+    expect(set(shapes) == {"input_ids", "attention_mask", "past_key_values.0.cross"}, shapes)
+    given = {"input_ids": numpy.array([[3, 5, 7]]), "attention_mask": numpy.array([[0, 1, 1]]), "past_key_values.0.cross": numpy.float32(.5)}
     for name, values in given.items():
         numpy.save(os.path.join(work, name), values)
     call(rankc, "run", program, *(word for name in given for word in ("--input", f"{name}={work}/{name}.npy")), "--output-dir", work, "-q")
-    expect(numpy.load(os.path.join(work, "logits.npy")).tolist() == [[0, 5, 7]], "the mask is not that of the last tokens")
+    expect(numpy.load(os.path.join(work, "logits.npy")).tolist() == [[.5, 5.5, 7.5]], "the mask is not that of the last tokens")
+    expect(os.path.exists(os.path.join(work, "outputs.json")) and not os.path.exists(os.path.join(work, "present.0.cross.npy")), "state is written")
     return "past + sequence"
 
 
