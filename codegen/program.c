@@ -133,25 +133,16 @@ static bool bind_weights(struct tmpl_env *env, const struct rankplan *plan, cons
     return any;
 }
 
-/* The extents of a tensor; RT_EXTENT(k) where they follow from open sizes. */
-static const char *dims_text(struct extents *extents, struct arena *arena, const struct tensor *tensor) {
-    struct strbuf out;
-    strbuf_init(&out, arena);
-    for (int d = 0; d < tensor->ndim; d++)
-        strbuf_printf(&out, "%s%s", d ? ", " : "", extents_entry(extents, arena, tensor->dims[d]));
-    return tensor->ndim ? strbuf_text(&out) : "0";
-}
-
-static void bind_states(struct tmpl_env *env, const struct rankplan *plan, struct extents *extents) {
+static void bind_states(struct tmpl_env *env, const struct rankplan *plan) {
     const struct graph *graph = plan->graph;
-    tmpl_set(env, "keeps", graph_trains(graph) || plan->states.n ? "yes" : "");
+    tmpl_set(env, "keeps", plan->states.n && !graph_trains(graph) ? "yes" : "");
     tmpl_list(env, "states");
     for (int i = 0; i < plan->states.n; i++) {
         const struct tensor *tensor = &graph->tensors.at[plan->states.at[i]];
         struct tmpl_env *state = tmpl_entry(env, "states");
         tmpl_set(state, "dtype", dtype_ids[tensor->dtype]);
         tmpl_setf(state, "ndim", "%d", tensor->ndim);
-        tmpl_set(state, "dims", dims_text(extents, graph->arena, tensor));
+        tmpl_set(state, "dims", list_of(graph->arena, tensor->dims, tensor->ndim));
         bind_splits(state, graph, tensor);
         bind_name(state, tensor);
     }
@@ -281,6 +272,33 @@ static void bind_schedule(struct tmpl_env *env, const struct graph *graph, const
     tmpl_set(env, "slots", slots_text(graph->arena, schedule));
 }
 
+/* Binds the caches to which steps add rows. */
+static void bind_growing(struct tmpl_env *env, const struct rankplan *plan, const struct rank_class *class,
+                         struct extents *extents) {
+    const struct graph *graph = plan->graph;
+    int n = 0;
+    tmpl_list(env, "growing");
+    for (int u = 0; u < graph->updates.n; u++) {
+        const struct update *update = &graph->updates.at[u];
+        const struct node *append = made_by(graph, update->value, OP_Append);
+        if (!append || class->place[update->weight].offset < 0 || graph_trains(graph)) continue;
+        const struct tensor *state = &graph->tensors.at[update->weight];
+        const int axis = (int)attr_int(append, "axis", 0);
+        const int64_t *dims = class->dims[update->weight];
+        int64_t blocks = 1, row = (int64_t)rt_dtype_bytes(state->dtype);
+        for (int d = 0; d < axis; d++) blocks *= dims[d];
+        for (int d = axis + 1; d < state->ndim; d++) row *= dims[d];
+        struct tmpl_env *entry = tmpl_entry(env, "growing");
+        tmpl_setf(entry, "offset", "%lld", (long long)class->place[update->weight].offset);
+        tmpl_set(entry, "blocks", extents_entry(extents, graph->arena, blocks));
+        tmpl_set(entry, "block", extents_entry(extents, graph->arena, dims[axis] * row));
+        tmpl_set(entry, "row", extents_entry(extents, graph->arena, row));
+        n++;
+    }
+    tmpl_set(env, "grows", n ? "yes" : "");
+    tmpl_setf(env, "ngrowing", "%d", n);
+}
+
 /* The enumerators of the segments: those of the class with the most. The first of them are those of the others. */
 static const char *segments_text(const struct rankplan *plan) {
     const struct graph *graph = plan->graph;
@@ -314,6 +332,7 @@ static void bind_classes(struct tmpl_env *env, const struct rankplan *plan, cons
         tmpl_set(entry, "bytes", list_of(graph->arena, class->bytes, class->bytes[RT_STATE] ? RT_ARENAS : RT_STATE));
         tmpl_set(entry, "replaces", class->replaced ? "yes" : "");
         tmpl_setf(entry, "replaced", "%lld", (long long)class->replaced);
+        bind_growing(entry, plan, class, extents);
         bind_schedule(entry, graph, class, sources->of_class[c]);
         bind_transfers(entry, plan, class, sources->numbers, extents);
         tmpl_setf(entry, "nflats", "%d", class->flats.n);
@@ -516,7 +535,7 @@ int program_make(struct program *program, const struct rankplan *plan, const str
     bind_micro_batches(env, graph);
     bind_training(env, graph, info);
     bool has_constants = bind_weights(env, plan, info, &constants);
-    bind_states(env, plan, extents);
+    bind_states(env, plan);
     bind_classes(env, plan, sources, extents);
     bind_mesh(env, plan);
     add_operators(program, env, graph, target->user_kernel);

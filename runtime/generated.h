@@ -66,8 +66,7 @@ struct rt_weight {
     struct rt_init init;
 };
 
-/* Zero at first, kept from step to step: in training an optimizer's state, such as Adam's first moment; in inference a
- * cache, or the state of a recurrent layer. Cut like a weight. */
+/* Optimizer state, such as Adam's first moment: zero at first, kept from step to step. Cut like a weight. */
 struct rt_state {
     enum rt_dtype dtype;
     int ndim;
@@ -111,14 +110,23 @@ struct rt_transfer {
     int instruction;       /* the node: index into "instructions" of manifest.json */
 };
 
+/* A cache in RT_STATE: `blocks` blocks of `block` bytes, each of which begins with the rows that are kept, of `row`
+ * bytes. Numbers may be RT_EXTENT(k). */
+struct rt_rows {
+    size_t offset;
+    int64_t blocks, block, row;
+};
+
 /* Ranks that execute the same code form a class. */
 struct rt_rank_class {
     size_t bytes[RT_ARENAS];
     /* where the complete tensors are; offset RT_ABSENT: ranks of this class do not hold it */
     const struct rt_place *inputs, *outputs;
     const size_t *weights; /* in RT_WEIGHTS, of each weight, or RT_ABSENT; of one that is cut flat the index in flats */
-    const size_t *states;  /* in RT_OPTIMIZER, or RT_STATE in inference, of each state; likewise */
+    const size_t *states;  /* in RT_OPTIMIZER, of each state; likewise */
     size_t replaced;       /* bytes of RT_STATE, from its start on, of the states that each step replaces */
+    const struct rt_rows *growing; /* the caches behind them */
+    int ngrowing;
     const struct rt_flat *flats; /* stored tensors that are cut flat; their slices lie behind `bytes` of their arenas */
     int nflats;
     /* In RT_ACTIVATIONS: offset of the controls (enum rt_control) in the device's memory. RT_ABSENT: code reads them in

@@ -148,11 +148,14 @@ int rt_set_sizes(struct rt *rt, const int64_t *sizes);
  * length: the rows that are kept, 0 after rt_open and rt_state_reset, which also sets replaced states to zero; -1 if
  * nothing grows. capacity: the rows that there is room for; INT64_MAX if nothing grows. truncate goes back to the first
  * `length` rows; RT_ERROR_USAGE if there are fewer, or if there are replaced states, which cannot go back, and `length`
- * is not the present one. */
+ * is not the present one. save writes the state to a file of this rank's own in a directory that exists, and restore
+ * reads it in the same program on as many ranks: a prompt is computed once, and many texts go on from it. */
 int64_t rt_state_length(const struct rt *rt);
 int64_t rt_state_capacity(const struct rt *rt);
 int rt_state_reset(struct rt *rt);
 int rt_state_truncate(struct rt *rt, int64_t length);
+int rt_state_save(struct rt *rt, const char *directory);
+int rt_state_restore(struct rt *rt, const char *directory);
 
 /* The extents of an input or output for the current sizes: writes port->ndim numbers to dims. */
 int rt_port_extents(const struct rt *rt, const struct rt_port *port, int64_t *dims);

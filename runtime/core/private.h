@@ -93,7 +93,8 @@ struct rt_private {
     struct checkpoint_directory *checkpoints; /* locked by rank 0 until rt_close; else NULL */
     void *mapping;                            /* of the shared segment, if this rank mapped it; else NULL */
     size_t mapping_bytes;
-    int64_t sizes[RT_MAX_SIZES]; /* of the steps that follow */
+    int64_t sizes[RT_MAX_SIZES]; /* of the steps that follow; the rows that are kept */
+    bool state_changed;          /* a step has been executed since states were reset */
     int64_t *extents;            /* rt->extents */
     int64_t *most_extents;       /* those of the largest sizes */
     size_t *counts;              /* two arrays of `world` entries: arguments of collectives */

@@ -71,48 +71,9 @@ int rt_begin_sizes(struct rt *rt) {
 
 void rt_end_sizes(struct rt *rt) {
     const struct rt_program *program = rt->program;
+    rt->internal->state_changed = true;
     for (int s = 0; s < program->nsizes; s++)
         if (program->sizes[s].next) rt->internal->sizes[s] = rt->extents[program->sizes[s].next - 1];
-}
-
-/* The number of a size that the program keeps; -1: there is none. */
-static int kept_size(const struct rt_program *program) {
-    int s = 0;
-    while (s < program->nsizes && !program->sizes[s].next) s++;
-    return s < program->nsizes ? s : -1;
-}
-
-int64_t rt_state_length(const struct rt *rt) {
-    const int s = rt ? kept_size(rt->program) : -1;
-    return s < 0 ? -1 : rt->internal->sizes[s];
-}
-
-int64_t rt_state_capacity(const struct rt *rt) {
-    const int s = rt ? kept_size(rt->program) : -1;
-    return s < 0 ? INT64_MAX : rt->program->sizes[s].most;
-}
-
-static void keep_rows(struct rt *rt, int64_t rows) {
-    for (int s = 0; s < rt->program->nsizes; s++)
-        if (rt->program->sizes[s].next) rt->internal->sizes[s] = rows;
-}
-
-int rt_state_reset(struct rt *rt) {
-    RT_NEEDS(rt, rt);
-    const size_t replaced = rt->rank_class->replaced;
-    keep_rows(rt, 0);
-    return replaced ? rt->program->device->zero(rt, rt->arena[RT_STATE], replaced) : RT_OK;
-}
-
-int rt_state_truncate(struct rt *rt, int64_t length) {
-    RT_NEEDS(rt, rt);
-    const int64_t now = rt_state_length(rt);
-    if (length < 0 || length > now)
-        return rt_fail(rt, RT_ERROR_USAGE, "state of %" PRId64 " rows cannot be cut to %" PRId64, now, length);
-    if (rt->rank_class->replaced && length != now)
-        return rt_fail(rt, RT_ERROR_USAGE, "state that each step replaces cannot go back to %" PRId64 " rows", length);
-    keep_rows(rt, length);
-    return RT_OK;
 }
 
 static bool size_of_name(void *context, const char *name, size_t length, int64_t *out) {

@@ -98,14 +98,19 @@ def check(rankc, work, plan):
         if model.rt_state_truncate(rt, CAPACITY + 1) == 0 or model.rt_state_capacity(rt) != CAPACITY:
             faults.append("truncated to more than there is")
         model.rt_state_truncate(rt, sum(CHUNKS[:3]))
+        if model.rt_state_save(rt, work.encode()):
+            faults.append("not saved")
         run(range(3, 6))
+        if model.rt_state_restore(rt, work.encode()):
+            faults.append("not restored")
+        run(range(3, 5))
         model.rt_state_reset(rt)
         run(range(2))
         return 0
 
     expect(model.llama_past_run_threads(program.encode(), 0, run_rank, None) == 0, model.rt_error(None).decode())
     expect(not faults, "; ".join(faults[:4]))
-    return f"{len(CHUNKS) + 5} steps"
+    return f"{len(CHUNKS) + 7} steps"
 
 
 def check_full(rankc, work):
