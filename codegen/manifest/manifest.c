@@ -298,6 +298,14 @@ static void put_touched(json *writer, const struct manifest *manifest, int c) {
     put_arenas(writer, bytes);
 }
 
+static void put_state(json *writer, const struct rankplan *plan, int c) {
+    int64_t copied, replaced;
+    if (!plan->classes[c].bytes[RT_STATE]) return;
+    rankplan_state(plan, c, &copied, &replaced);
+    rt_json_key_int(writer, "state_copied", copied);
+    rt_json_key_int(writer, "state_replaced", replaced);
+}
+
 static void put_classes(json *writer, const struct manifest *manifest) {
     const struct rankplan *plan = manifest->plan;
     rt_json_key_open(writer, "classes", '[', RT_JSON_LINES);
@@ -309,7 +317,7 @@ static void put_classes(json *writer, const struct manifest *manifest) {
                          source_name(plan->graph->arena, manifest->target, manifest->sources->of_class[c]));
         rt_json_key_open(writer, "memory", '{', RT_JSON_INLINE);
         put_arenas(writer, class->bytes);
-        if (class->bytes[RT_STATE]) rt_json_key_int(writer, "state_copied", rankplan_copied(plan, c));
+        put_state(writer, plan, c);
         put_touched(writer, manifest, c);
         put_flats(writer, plan->graph, class);
         put_live(writer, class, plan->graph->order.n);

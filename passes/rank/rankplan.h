@@ -159,8 +159,9 @@ int64_t rankplan_peak(const struct rankplan *plan, const struct rank_class *clas
 /* Of a plan with open sizes: the bytes of each arena that a call of such sizes touches on ranks of class c. */
 void rankplan_touched(const struct rankplan *plan, int c, const int64_t *sizes, int64_t bytes[RT_ARENAS]);
 
-/* Bytes of states that a step of the typical sizes copies on ranks of class c, rather than reads where they lie. */
-int64_t rankplan_copied(const struct rankplan *plan, int c);
+/* What a step of the typical sizes does to states on ranks of class c. `copied`: bytes of caches that it copies, rather
+ * than reads where they lie; `replaced`: bytes of the states that are no caches, such as windows of convolutions. */
+void rankplan_state(const struct rankplan *plan, int c, int64_t *copied, int64_t *replaced);
 
 /* Bytes of the memory that a root takes, aligned. Shared ones take those of the largest part among all classes of
  * the coordinate, so that offsets are equal on all of them. */

@@ -73,24 +73,44 @@ static int64_t state_bytes(const struct rankplan *plan, const struct rank_class 
     return bytes;
 }
 
-int64_t rankplan_copied(const struct rankplan *planned, int c) {
-    static const enum op_id moves[] = {OP_Slice,  OP_Transpose, OP_Concat, OP_Expand,
-                                       OP_Gather, OP_Cast,      OP_Pad,    OP_NONE};
+static bool is_one_of(const enum op_id *ids, const struct node *node) {
+    while (*ids != OP_NONE && *ids != node->op->id) ids++;
+    return *ids != OP_NONE;
+}
+
+static const enum op_id moves[] = {OP_Slice, OP_Transpose, OP_Concat, OP_Expand, OP_Gather, OP_Cast, OP_Pad, OP_NONE};
+static const enum op_id writers[] = {OP_Append, OP_ScatterElements, OP_ScatterND, OP_NONE};
+
+/* True if a step writes rows into the state, which is then a cache, rather than replace all of it. */
+static bool is_cache(const struct rankplan *plan, int state) {
+    const struct graph *graph = plan->graph;
+    for (int u = 0; u < graph->updates.n; u++) {
+        if (graph->updates.at[u].weight != state) continue;
+        const int producer = graph->tensors.at[graph->updates.at[u].value].producer;
+        const struct node *node = producer < 0 ? NULL : &graph->nodes.at[producer];
+        return node && is_one_of(writers, node) && plan->root[node->inputs[0]] == state;
+    }
+    return false;
+}
+
+void rankplan_state(const struct rankplan *planned, int c, int64_t *copied, int64_t *replaced) {
     const struct rankplan *plan = rankplan_typical(planned, planned->graph->arena);
     const struct graph *graph = plan->graph;
     const struct rank_class *class = &plan->classes[c];
-    int64_t bytes = 0;
+    *copied = *replaced = 0;
+    for (int u = 0; u < graph->updates.n; u++) {
+        const int state = graph->updates.at[u].weight;
+        if (graph->tensors.at[state].kind == TENSOR_STATE && class->place[state].offset >= 0 && !is_cache(plan, state))
+            *replaced += rankplan_bytes(class, graph, state);
+    }
     for (int i = 0; i < graph->order.n; i++) {
         const struct node *node = &graph->nodes.at[graph->order.at[i]];
         const int root = node->ninputs && node->inputs[0] >= 0 ? plan->root[node->inputs[0]] : -1;
         if (root < 0 || graph->tensors.at[root].kind != TENSOR_STATE || !rankplan_part(class, node)) continue;
-        const bool grown = node->op->id == OP_Append && plan->root[node->outputs[0]] != root;
-        bool moved = false;
-        for (const enum op_id *m = moves; *m != OP_NONE; m++) moved = moved || node->op->id == *m;
-        if (grown || (moved && !plan->moves_nothing[graph->order.at[i]]))
-            bytes += rankplan_bytes(class, graph, node->outputs[0]);
+        const bool written = is_one_of(writers, node) && plan->root[node->outputs[0]] != root;
+        const bool moved = is_one_of(moves, node) && !plan->moves_nothing[graph->order.at[i]];
+        if (written || (moved && is_cache(plan, root))) *copied += rankplan_bytes(class, graph, node->outputs[0]);
     }
-    return bytes;
 }
 
 void rankplan_touched(const struct rankplan *planned, int c, const int64_t *sizes, int64_t bytes[RT_ARENAS]) {

@@ -10,7 +10,14 @@
  *     update %0 <- %2                                 %2 = Slice(%a) .. size=[b, heads, past + rows, d]
  *                                                     update %0 <- %a
  *
- * Append writes in place, and readers that take strides read the slice as a view (passes/rank/views.h): nothing of the
+ * and likewise where rows are written at places that differ within the batch, counted from 0, with room behind the past
+ * for them:
+ *
+ *     %2 = Pad(%0) end=rows                           %a = ScatterND(%0, places, %1)
+ *     %3 = ScatterND(%2, places, %1)        becomes     %3 = Slice(%a) .. size=[b, heads, past + rows, d]
+ *     update %0 <- %3                                   update %0 <- %a
+ *
+ * Both write in place, and readers that take strides read the slice as a view (passes/rank/views.h): nothing of the
  * past is copied. The program keeps the size `past` itself (open_keep), and refuses a step after which it would exceed
  * the capacity before anything is written. */
 #include "ir/base/str.h"
@@ -18,10 +25,10 @@
 #include "passes/pipeline.h"
 #include "passes/rewrite/rewrite.h"
 
-/* A state with rows that a Concat adds. */
+/* A state to which a node adds rows. */
 struct growing {
     int state, value; /* of the update */
-    int concat;       /* node */
+    int writer, pad;  /* nodes: a Concat and -1, or a ScatterND and the Pad that makes room for it */
     int axis, buffer; /* buffer: the state of the bound's extent */
     int past;         /* the rows as readers see them: before, then after those of this step were written */
     int64_t rows;     /* extent of the past, an open size */
@@ -65,6 +72,28 @@ static int size_of(const struct open_sizes *open, int64_t value) {
     return -1;
 }
 
+/* True if the node makes room behind the state along that dimension alone, and one other node reads it. */
+static bool makes_room(const struct growth *growth, const struct node *pad, int axis) {
+    const struct graph *graph = growth->builder.graph;
+    const int64_t *begin = attr_ints(pad, "begin", &(int){0}), *end = attr_ints(pad, "end", &(int){0});
+    for (int d = 0; d < tensor_at(growth, pad->inputs[0])->ndim; d++)
+        if (begin[d] || (d != axis && end[d])) return false;
+    return graph_readers(graph, graph->arena)[pad->outputs[0]] == 1;
+}
+
+/* Finds the nodes that add the rows of the update. */
+static bool find_writer(const struct growth *growth, struct growing *g) {
+    const struct graph *graph = growth->builder.graph;
+    const struct node *node = made_by(graph, g->value, OP_Concat);
+    g->writer = tensor_at(growth, g->value)->producer, g->pad = -1;
+    if (node) return node->ninputs == 2 && node->inputs[0] == g->state && attr_int(node, "axis", -1) == g->axis;
+    node = made_by(graph, g->value, OP_ScatterND);
+    if (!node || attr_int(node, "batch_dims", 0) != g->axis || attr_int(node, "depth", 0) != 1) return false;
+    const struct node *pad = made_by(graph, node->inputs[0], OP_Pad);
+    g->pad = pad ? tensor_at(growth, node->inputs[0])->producer : -1;
+    return pad && pad->inputs[0] == g->state && makes_room(growth, pad, g->axis);
+}
+
 static int add(struct growth *growth, const struct update *update) {
     struct graph *graph = growth->builder.graph;
     const struct tensor *state = tensor_at(growth, update->weight), *value = tensor_at(growth, update->value);
@@ -77,13 +106,15 @@ static int add(struct growth *growth, const struct update *update) {
     if (size < 0) return refuse(growth, update, "the dimension in which it grows has no bounds (--dim NAME=0..MOST)");
     if (graph->open->all.at[size].next && graph->open->all.at[size].next != next)
         return refuse(growth, update, "another state with its size grows otherwise");
-    const struct node *concat = made_by(graph, update->value, OP_Concat);
-    if (!concat || concat->ninputs != 2 || concat->inputs[0] != update->weight || attr_int(concat, "axis", -1) != axis)
-        return refuse(growth, update, "the new value is not the old one with rows behind it");
+    struct growing g = {.state = update->weight,
+                        .value = update->value,
+                        .axis = axis,
+                        .buffer = -1,
+                        .past = -1,
+                        .rows = state->dims[axis]};
+    if (!find_writer(growth, &g)) return refuse(growth, update, "the new value is not the old one with rows behind it");
     open_keep(graph->open, size, next);
-    VEC_PUSH(graph->arena, &growth->all,
-             ((struct growing){update->weight, update->value, tensor_at(growth, update->value)->producer, axis, -1, -1,
-                               state->dims[axis]}));
+    VEC_PUSH(graph->arena, &growth->all, g);
     return 0;
 }
 
@@ -105,21 +136,28 @@ static int begin(struct growth *growth, struct growing *g) {
     for (int d = 0; d < state.ndim; d++) dims[d] = state.dims[d];
     dims[g->axis] = open_most(graph->open, g->rows);
     g->buffer = graph_add_tensor(graph, TENSOR_STATE, state.name, state.dtype, state.ndim, dims);
-    growth->builder.node = graph->nodes.at[g->concat].name;
+    growth->builder.node = graph->nodes.at[g->writer].name;
     const int past = see(growth, g, g->buffer, g->rows);
     if (past < 0) return -1;
     show_past(growth, g, past);
     return 0;
 }
 
-/* Replaces the Concat. */
+/* The buffer with the rows that the writer adds. */
+static int written(struct growth *growth, const struct growing *g) {
+    const struct node writer = growth->builder.graph->nodes.at[g->writer];
+    const struct attr attrs[] = {attr_of_int("axis", g->axis), attr_of_int("at", g->rows)};
+    growth->builder.node = writer.name;
+    if (g->pad < 0) return build(&growth->builder, OP_Append, 2, (int[]){g->buffer, writer.inputs[1]}, 2, attrs);
+    const int operands[] = {g->buffer, writer.inputs[1], writer.inputs[2]};
+    return build(&growth->builder, OP_ScatterND, 3, operands, writer.nattrs, writer.attrs);
+}
+
+/* Replaces the writer. */
 static int append(struct growth *growth, struct growing *g) {
     struct graph *graph = growth->builder.graph;
-    const struct node *concat = &graph->nodes.at[g->concat];
     const int64_t rows = tensor_at(growth, g->value)->dims[g->axis];
-    const struct attr attrs[] = {attr_of_int("axis", g->axis), attr_of_int("at", g->rows)};
-    growth->builder.node = concat->name;
-    const int appended = build(&growth->builder, OP_Append, 2, (int[]){g->buffer, concat->inputs[1]}, 2, attrs);
+    const int appended = written(growth, g);
     const int all = appended < 0 ? -1 : see(growth, g, appended, rows);
     const int past = all < 0 ? -1 : see(growth, g, appended, g->rows);
     if (past < 0) return -1;
@@ -130,9 +168,10 @@ static int append(struct growth *growth, struct growing *g) {
     return 0;
 }
 
+/* The state for which the node is the writer, or makes room. */
 static struct growing *growing_at(const struct growth *growth, int node) {
     for (int i = 0; i < growth->all.n; i++)
-        if (growth->all.at[i].concat == node) return &growth->all.at[i];
+        if (growth->all.at[i].writer == node || growth->all.at[i].pad == node) return &growth->all.at[i];
     return NULL;
 }
 
@@ -153,7 +192,7 @@ int pass_state(struct graph *graph, const struct pass_context *context) {
         struct growing *g = growing_at(&growth, id);
         if (!g)
             rewrite_keep(&growth.rewrite, id);
-        else if (append(&growth, g) < 0)
+        else if (g->writer == id && append(&growth, g) < 0)
             return -1;
     }
     rewrite_end(&growth.rewrite);

@@ -76,6 +76,12 @@ def reference(model, name, rows, eos=2, **more):
     return {"name": name, "prompts": rows, "eos": eos, "ids": cut, **more}
 
 
+def write_references(references, out):
+    with open(out / "references.json", "w", encoding="utf-8") as file:
+        lines = ",\n".join(json.dumps(record) for record in references)
+        file.write(f'{{"transformers": "{transformers.__version__}", "torch": "{torch.__version__}", "new": {NEW}, "references": [\n{lines}\n]}}\n')
+
+
 def main():
     out = pathlib.Path(sys.argv[1])
     torch.manual_seed(11)
@@ -91,9 +97,7 @@ def main():
     early = references[1]["ids"][1][5]
     references += [reference(model, "early", rows, eos=early), reference(model, "penalty", rows[:1], repetition_penalty=1.3),
                    reference(model, "long", [[1, *torch.randint(4, VOCABULARY, (39,), generator=generator).tolist()]])]
-    with open(out / "references.json", "w", encoding="utf-8") as file:
-        lines = ",\n".join(json.dumps(record) for record in references)
-        file.write(f'{{"transformers": "{transformers.__version__}", "torch": "{torch.__version__}", "new": {NEW}, "references": [\n{lines}\n]}}\n')
+    write_references(references, out)
     for name, said in (("generation_config.json", {"bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 0}),
                        ("config.json", {"model_type": "llama", "max_position_embeddings": 128})):
         (out / name).write_text(json.dumps(said) + "\n", encoding="utf-8")

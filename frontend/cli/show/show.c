@@ -171,6 +171,7 @@ static void put_all_ranks(const struct shown *shown, const char *key) {
         put_memory_of(shown, class, "memory");
         put_memory_of(shown, class, "touched");
         if (rt_json_member(class, "state_copied")) copy_member(shown->writer, class, "state_copied");
+        if (rt_json_member(class, "state_replaced")) copy_member(shown->writer, class, "state_replaced");
         rt_json_close(shown->writer, '}');
     }
     rt_json_close(shown->writer, ']');
@@ -589,12 +590,22 @@ static void put_whole_weights(struct strbuf *out, const struct compiled_model *c
 
 /* ---- the verbs ---- */
 
-/* What a step copies of the states that ranks keep, on the rank that copies most. */
-static void put_state(struct strbuf *out, const struct compiled_model *compiled, const struct rt_json **classes) {
-    int64_t most = -1, copied;
+/* The largest number of that name among all ranks; -1: no rank has one. */
+static int64_t most_of(const struct compiled_model *compiled, const struct rt_json **classes, const char *key) {
+    int64_t most = -1, bytes;
     for (int rank = 0; rank < compiled->plan_ngpus; rank++)
-        if (rt_json_int(rt_json_member(classes[rank], "state_copied"), &copied) && copied > most) most = copied;
-    if (most >= 0) strbuf_printf(out, "\nstate: a step copies %s of it\n", most ? format_bytes(most).text : "nothing");
+        if (rt_json_int(rt_json_member(classes[rank], key), &bytes) && bytes > most) most = bytes;
+    return most;
+}
+
+/* What a step copies of the caches that ranks keep, and replaces of other states, on the rank where that is most. */
+static void put_state(struct strbuf *out, const struct compiled_model *compiled, const struct rt_json **classes) {
+    const int64_t copied = most_of(compiled, classes, "state_copied");
+    const int64_t replaced = most_of(compiled, classes, "state_replaced");
+    if (copied < 0) return;
+    strbuf_printf(out, "\nstate: a step copies %s of caches", copied ? format_bytes(copied).text : "nothing");
+    if (replaced > 0) strbuf_printf(out, ", and replaces %s of other states", format_bytes(replaced).text);
+    strbuf_printf(out, "\n");
 }
 
 static int show(const struct compiled_model *compiled, struct cli *cli) {
