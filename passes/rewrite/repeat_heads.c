@@ -15,7 +15,7 @@ struct dividing {
     struct build builder;
     int64_t tensor, context;
     const int *readers;
-    /* per node that was there before: how often an attention's heads are repeated; those of the rows of an Append */
+    /* per node that was there before: how often an attention's heads are repeated; those of rows that it adds */
     int64_t *times, *cached;
 };
 
@@ -40,17 +40,30 @@ static int add_numbers(const struct build *builder, int64_t heads, int64_t times
     return graph_add_const(builder->graph, arena_printf(arena, "%s.heads", builder->node), RT_I64, 1, &n, head);
 }
 
-/* The Append of the cache that this operand of the attention alone reads, whole but for rows; -1: it is none. */
+/* The node that adds the rows of what a slice of a cache sees; NULL: it is none. */
+static const struct node *writer_of(const struct graph *graph, int seen) {
+    const struct node *slice = made_by(graph, seen, OP_Slice);
+    if (!slice) return NULL;
+    const struct node *append = made_by(graph, slice->inputs[0], OP_Append);
+    return append ? append : made_by(graph, slice->inputs[0], OP_ScatterND);
+}
+
+/* True if the node adds rows to each head. */
+static bool adds_to_heads(const struct node *writer, int heads) {
+    if (writer->op->id == OP_Append) return attr_int(writer, "axis", -1) != heads;
+    return attr_int(writer, "batch_dims", 0) == heads + 1 && attr_int(writer, "depth", 0) == 1;
+}
+
+/* The writer of the cache that this operand of the attention alone reads, whole but for rows; -1: it is none. */
 static int cache_of(const struct dividing *by, int operand) {
     const struct graph *graph = by->builder.graph;
-    const struct node *slice = made_by(graph, operand, OP_Slice);
-    const struct node *append = slice ? made_by(graph, slice->inputs[0], OP_Append) : NULL;
-    if (!append || by->readers[operand] != 1 || by->readers[append->inputs[0]] != 1) return -1;
-    const struct tensor *seen = &graph->tensors.at[operand], *state = &graph->tensors.at[append->inputs[0]];
+    const struct node *writer = writer_of(graph, operand);
+    if (!writer || by->readers[operand] != 1 || by->readers[writer->inputs[0]] != 1) return -1;
+    const struct tensor *seen = &graph->tensors.at[operand], *state = &graph->tensors.at[writer->inputs[0]];
     const int axis = seen->ndim - 3;
-    if (by->readers[append->outputs[0]] != 2 /* the slice, the update */ || state->kind != TENSOR_STATE) return -1;
-    if (attr_int(append, "axis", -1) == axis || seen->dims[axis] != state->dims[axis]) return -1;
-    return graph->tensors.at[append->outputs[0]].producer;
+    if (by->readers[writer->outputs[0]] != 2 /* the slice, the update */ || state->kind != TENSOR_STATE) return -1;
+    if (!adds_to_heads(writer, axis) || seen->dims[axis] != state->dims[axis]) return -1;
+    return graph->tensors.at[writer->outputs[0]].producer;
 }
 
 static int64_t times_of(const struct dividing *by, const struct node *node) {
@@ -70,8 +83,8 @@ static void find_caches(struct dividing *by) {
         const struct node *node = &graph->nodes.at[graph->order.at[i]];
         const int64_t times = by->times[graph->order.at[i]] = times_of(by, node);
         for (int k = KEYS; k <= VALUES && times > 1; k++) {
-            const int append = cache_of(by, node->inputs[k]);
-            if (append >= 0) by->cached[append] = times;
+            const int writer = cache_of(by, node->inputs[k]);
+            if (writer >= 0) by->cached[writer] = times;
         }
     }
 }
@@ -87,17 +100,19 @@ static int add_numbers_for(const struct build *builder, int tensor, int64_t time
     return add_numbers(builder, t->dims[t->ndim - 3], times);
 }
 
-/* Repeats the heads of rows that are added to a cache, and of the cache. */
+/* Repeats the heads of rows that are added to a cache, of their places, and of the cache. */
 static int repeat_rows(struct dividing *by, int id) {
     struct graph *graph = by->builder.graph;
+    const struct node writer = graph->nodes.at[id];
     const int64_t times = by->cached[id];
-    by->builder.node = graph->nodes.at[id].name;
-    const int numbers = add_numbers_for(&by->builder, graph->nodes.at[id].inputs[1], times);
-    const int rows = pick_heads(&by->builder, graph->nodes.at[id].inputs[1], numbers);
-    if (rows < 0) return -1;
-    const struct node *append = &graph->nodes.at[id];
-    append->inputs[1] = rows;
-    const int cache[] = {append->inputs[0], append->outputs[0]};
+    by->builder.node = writer.name;
+    const int numbers = add_numbers_for(&by->builder, writer.inputs[1], times);
+    for (int i = 1; i < writer.ninputs; i++) {
+        const int rows = pick_heads(&by->builder, writer.inputs[i], numbers);
+        if (rows < 0) return -1;
+        writer.inputs[i] = rows;
+    }
+    const int cache[] = {writer.inputs[0], writer.outputs[0]};
     for (int i = 0; i < 2; i++) {
         struct tensor *t = &graph->tensors.at[cache[i]];
         t->dims[t->ndim - 3] *= times;
@@ -107,9 +122,9 @@ static int repeat_rows(struct dividing *by, int id) {
 
 /* True for what a slice of such a cache sees. */
 static bool is_repeated(const struct dividing *by, int tensor) {
-    const struct node *slice = made_by(by->builder.graph, tensor, OP_Slice);
-    const struct node *append = slice ? made_by(by->builder.graph, slice->inputs[0], OP_Append) : NULL;
-    return append && by->cached[by->builder.graph->tensors.at[slice->inputs[0]].producer];
+    const struct graph *graph = by->builder.graph;
+    const struct node *writer = writer_of(graph, tensor);
+    return writer && by->cached[graph->tensors.at[writer->outputs[0]].producer];
 }
 
 /* A slice of such a cache has its heads. */

@@ -88,14 +88,14 @@ def copied(programs, program):
 def places(programs, work):
     """Each row has places of its own in the cache, where new tokens overwrite the padding behind it; nothing of it is copied."""
     dims = ["--dim", "batch_size=1..4", "--dim", "sequence_length=1..16", "--dim", "past_sequence_length=0..80", "--dim", "kv_cache_dim=8"]
-    for plan, words in PLANS.items():
+    for plan, words in {**PLANS, "tp4": ["--pas", "tp", "--plan-ngpus", "4"]}.items():
         cut = [*words[:2], "--dim", "batch_size=2..4:2"] if "data" in plan else words
         program = programs.compile(*cut, model=BUILT / "model.onnx", dims=dims[2:] if "data" in plan else dims)
         expect(copied(programs, program) == 0, f"{plan}: {copied(programs, program)} bytes are copied")
         for reference in read_json(BUILT, "references.json")["references"]:
             got = written(programs, work, program, reference)
             expect(got == reference["ids"], f"{plan}, {reference['name']}: {got}, not {reference['ids']}")
-    return f"{len(PLANS)} plans"
+    return f"{len(PLANS) + 1} plans, with more ranks than heads too"
 
 
 def sides(programs, work):
