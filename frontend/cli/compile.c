@@ -318,6 +318,14 @@ static int print_json(const struct compiled_model *compiled, const char *program
     return cli_print_json(cli, writer);
 }
 
+/* True for a shape without elements, whose input needs no data. */
+static bool is_empty(const struct rt_json *shape) {
+    int64_t extent;
+    for (const struct rt_json *dim = shape ? shape->first : NULL; dim; dim = dim->next)
+        if (rt_json_int(dim, &extent) && !extent) return true;
+    return false;
+}
+
 /* Prints the command that starts the program, with a file for every input; only a program of the user runs a module. */
 static void print_command(const struct compiled_model *compiled, const char *directory, struct cli *cli) {
     const struct rt_json *inputs = rt_json_member(compiled->root, "inputs");
@@ -326,10 +334,15 @@ static void print_command(const struct compiled_model *compiled, const char *dir
         printf("call it from a program: %s/model.h declares its functions\n", directory);
         return;
     }
+    if (rt_json_member(compiled->root, "generation")) {
+        printf("write with it: rankc generate %s --prompt TEXT\n", directory);
+        return;
+    }
     printf("%s it with: rankc %s %s", trains ? "train" : "run", trains ? "train" : "run", directory);
     for (const struct rt_json *input = inputs ? inputs->first : NULL; input; input = input->next) {
         const char *name = rt_json_text(rt_json_member(input, "name"));
-        if (name) printf(" --%s %s=FILE", trains ? "data" : "input", str_escape(cli->arena, name, strlen(name), 0));
+        if (name && !(trains && is_empty(rt_json_member(input, "shape"))))
+            printf(" --%s %s=FILE", trains ? "data" : "input", str_escape(cli->arena, name, strlen(name), 0));
     }
     printf("%s\n", trains ? " --steps S" : "");
 }

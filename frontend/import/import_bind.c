@@ -60,8 +60,18 @@ bool import_is_numbers(const char *text) {
     return read_numbers(text, RT_F64, NULL) > 0;
 }
 
+/* True if `count` numbers are all elements of the last dimensions, from some dimension on: what is in front has copies
+ * of them, as where NumPy broadcasts. */
+static bool repeats(const struct rt_tensor *tensor, int64_t count) {
+    int64_t behind = 1;
+    int d = tensor->ndim;
+    while (d > 0 && behind < count) behind *= tensor->dims[--d];
+    return behind == count || count == 1;
+}
+
 /* The shape of `count` numbers for the input: its own, whose only open dimension has the size that is left; if it is
- * not declared, none for one number, else one dimension. False if they do not fit. */
+ * not declared, none for one number, else one dimension. Of an input without open dimensions they may be repeated.
+ * False if they do not fit. */
 static bool shape_of(struct sizes *sizes, const Onnx__ValueInfoProto *info, int64_t count, struct rt_tensor *tensor) {
     const Onnx__TensorShapeProto *shape = sizes_tensor_type(info)->shape;
     int64_t known = 1, open = -1;
@@ -69,13 +79,25 @@ static bool shape_of(struct sizes *sizes, const Onnx__ValueInfoProto *info, int6
     for (int d = 0; d < tensor->ndim; d++) {
         int64_t size = shape ? sizes_of(sizes, info, (size_t)d) : OPEN;
         tensor->dims[d] = size == OPEN ? 1 : size;
+        if (size != OPEN && size < 0) return false; /* chosen by each run */
         if (size == OPEN && open >= 0 && count > 1) return false;
         if (size == OPEN) open = d;
         if (!rt_mul(known, tensor->dims[d], &known)) return false;
     }
     if (open >= 0 && known && count % known == 0) tensor->dims[open] = count / known, known = count;
-    tensor->count = count;
-    return known == count;
+    tensor->count = known;
+    return known == count || (open < 0 && repeats(tensor, count));
+}
+
+/* Reads `count` numbers into the tensor, and repeats them; false if one is not of its type. */
+static bool fill(struct rt_tensor *tensor, const char *text, int64_t count, struct arena *arena) {
+    const size_t element = rt_dtype_bytes(tensor->dtype), given = (size_t)count * element;
+    unsigned char *values = arena_alloc(arena, (size_t)(tensor->count > count ? tensor->count : count), element);
+    tensor->data = values;
+    if (read_numbers(text, tensor->dtype, values) != count) return false;
+    for (int64_t done = count; done < tensor->count; done += count)
+        memcpy(values + (size_t)done * element, values, given);
+    return true;
 }
 
 static int numbers_of(struct sizes *sizes, const Onnx__ValueInfoProto *info, const char *text,
@@ -90,8 +112,7 @@ static int numbers_of(struct sizes *sizes, const Onnx__ValueInfoProto *info, con
         return diag_error(import->diags, 342, EXIT_MALFORMED, where,
                           "--bind gives %lld number%s, which the input's shape does not fit", (long long)count,
                           count == 1 ? "" : "s");
-    tensor->data = arena_alloc(import->arena, (size_t)count, rt_dtype_bytes(tensor->dtype));
-    if (read_numbers(text, tensor->dtype, tensor->data) == count) return 0;
+    if (fill(tensor, text, count, import->arena)) return 0;
     return diag_error(import->diags, 342, EXIT_MALFORMED, where, "--bind gives numbers that are not of type %s",
                       rt_dtypes[tensor->dtype].name);
 }

@@ -7,6 +7,8 @@
  *                               i * T + K on, T being the input's size without its batch dimension. shift=1 gives the
  *                               labels of a language model.
  *
+ * An input without elements, such as a cache that is empty at first, needs no file.
+ *
  * An input that is the same for all samples (struct rt_port) has one tensor, of the input's shape; X.npy may have
  * several copies of it, one behind the other along dimension 0.
  *
@@ -228,6 +230,7 @@ static bool rt_data_read(const struct rt_data *data, const struct rt_sampler *sa
     const int64_t from_row = data->per_sample * (int64_t)rt_dtype_bytes(data->dtype);
     const size_t to_row = (size_t)data->per_sample * rt_dtype_bytes(data->port->dtype);
     int64_t next = data->shared ? 0 : rt_sampler_at(sampler, position);
+    if (!data->file.path) return true; /* no elements */
     if (data->shared)
         return read_elements(data, data->first, dst, data->per_sample, why) && rt_reader_check(&data->file, false, why);
     for (int64_t done = 0, run; done < data->batch; done += run) {
@@ -272,18 +275,28 @@ static int check_names(struct rank *self, const struct feed_options *options) {
 
 /* Files */
 
+static bool has_no_elements(const struct rt_port *port) {
+    int64_t count = 0;
+    rt_product(port->dims, port->ndim, &count);
+    return !count;
+}
+
 static int open_input(struct feed *feed, struct rank *self, const struct feed_options *options, int input) {
     const struct job *job = self->job;
     const char *name = job->manifest.inputs[input], *file = find_file(options, name);
+    const struct rt_port *port = &job->program->inputs[input];
     struct rt_reason why;
-    if (!file) {
-        const struct rt_port *port = &job->program->inputs[input];
+    if (!file && has_no_elements(port)) {
+        feed->data[input] =
+            (struct rt_data){.port = port, .batch = feed->batch, .shared = true, .samples = 1, .dtype = port->dtype};
+        return RT_OK;
+    }
+    if (!file)
         return fail_with(self, EXIT_USAGE, RT_CODE_USAGE, "needs %s %s=FILE (%s%s %s)", options->name,
                          rt_quote_text(name).text, port->shared ? "" : "samples of ", rt_dtypes[port->dtype].name,
                          port->shared ? shape_format(port->ndim, port->dims).text
                                       : shape_format(port->ndim - (port->ndim > 0), port->dims + 1).text);
-    }
-    if (rt_data_open(&feed->data[input], &job->program->inputs[input], feed->batch, file, &why)) return RT_OK;
+    if (rt_data_open(&feed->data[input], port, feed->batch, file, &why)) return RT_OK;
     fail_reason(self, RT_CODE_INPUT, &why);
     failure_where(&self->failure, "%s", rt_quote_text(file).text);
     return self->status;
@@ -375,6 +388,7 @@ int feed_add_terms(const struct feed *feed, struct rank *self, const struct feed
         const char *name = self->job->manifest.inputs[i];
         char hash[RT_HASH_HEX], content[128];
         struct rt_reason why;
+        if (!data->file.path) continue;
         if (!rt_data_hash(data, hash, &why)) return fail_reason(self, RT_CODE_INPUT, &why);
         snprintf(content, sizeof content, "%lld samples of %s, hash %s", (long long)data->samples,
                  rt_dtypes[data->dtype].name, hash);

@@ -7,7 +7,8 @@
   trained    losses are those of the samples, whatever the order, the plan, and the number of copies in the file
   single     of a batch of one sample, a file of one sample is that of all
   refused    files that have not the shape, or tensors that differ; names of no input
-  inferred   --accumulate takes the input once"""
+  inferred   --accumulate takes the input once
+  empty      an input without elements needs no file"""
 import sys
 
 import numpy as np
@@ -142,6 +143,19 @@ def check_inferred(bench):
     found = np.load(bench.path("y/y.npy"))
     expect(np.allclose(found, x @ WEIGHT @ m, rtol=1e-4, atol=1e-5), f"{found}")
     return "once"
+
+
+def check_empty(bench):
+    x = RANDOM.standard_normal((SAMPLES, WIDTH)).astype("f4")
+    FOUND["empty"] = ([X, ("m", [BATCH, 0])], [("Concat", ["h", "m", "x"], {"axis": 1}), ("MatMul", ["y", "h", "w"], {}), *MEAN], [])
+    bench.compile("empty", "-q", "--train", "--optimizer", "sgd:lr=0")
+    log, own, given = bench.path("log.jsonl"), f"x={bench.array('x.npy', x)}", f"m={bench.array('m.npy', np.zeros((SAMPLES, 0), 'f4'))}"
+    for words in ((), ("--data", given)):
+        call(bench.rankc, "train", bench.path("out"), "--data", own, *words, "--steps", SAMPLES // BATCH, "--threads", "1", "--log", log,
+             "--eval-data", own)
+        losses = [line["loss"] for line in lines_of(log) if "loss" in line]
+        expect(np.allclose(losses, ((x.astype("f8") @ WEIGHT) ** 2).mean(1).reshape(-1, BATCH).mean(1), rtol=1e-5), f"{words}: {losses}")
+    return "no file"
 
 
 CHECKS = {name[6:]: check for name, check in list(globals().items()) if name.startswith("check_")}
