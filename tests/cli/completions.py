@@ -37,7 +37,7 @@ LINES = [
     ("rankc run -delete --input ", []),
     ("rankc plan --schedule zb-", ["zb-h1", "zb-h2", "zb-v"]),
     ("rankc ops LayerN", ["LayerNormalization"]),
-    ("rankc explain E080", ["E0801", "E0802", "E0803", "E0804", "E0805", "E0806"]),
+    ("rankc explain E080", ["E0801", "E0802", "E0803", "E0804", "E0805", "E0806", "E0807"]),
 ]
 
 

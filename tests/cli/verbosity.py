@@ -12,8 +12,9 @@ sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
 from rankc_test import call, printed, rankc_of  # noqa: E402
 
 TESTS = pathlib.Path(__file__).resolve().parent.parent
-MLP = TESTS / "training/mlp"
+MLP, DECODER = TESTS / "training/mlp", TESTS / "generate/decoder/model.onnx"
 NOTHING, ALL = "nothing", "all"
+DIMS = "--dim batch=1 --dim sequence=1..8 --dim past_sequence=0..32"
 DATA = f"--data target={MLP}/target.npy --data x={MLP}/x.npy"
 
 # `made`: what the command writes, removed before each run.
@@ -34,6 +35,7 @@ ROWS = [
     ("ckpt reshard checkpoints train resharded", r"rankc: resharded/parameters-0.safetensors: 6 tensors", NOTHING, "resharded"),
     ("ckpt diff checkpoints checkpoints", r"rankc: .*layers.0.weight f32 .*: equal", NOTHING, None),
     ("ckpt to-onnx checkpoints model.onnx trained.onnx", r"rankc: .*layers.0.weight.*: .*f32", NOTHING, None),
+    ("generate decoder --prompt owl", r"rankc: loaded in", ALL, None),
     ("compare dump dump", r"(?m)^  0 +'x' at \[0, 0\]", NOTHING, None),
     ("ops MatMul", r"dimensions: .*\ngradient: yes", ALL, None),
     ("ops Gemm", r"those of its core operators", ALL, None),
@@ -55,6 +57,7 @@ def prepare(rankc, work):
     said_by(rankc, work, "compile", "model.onnx", "-q")
     said_by(rankc, work, "compile", "model.onnx", "-q", "--train", "-o", "train")
     said_by(rankc, work, "train", "train", *DATA.split(), "--steps", "2", "-q", "--checkpoint-dir", "checkpoints")
+    said_by(rankc, work, "compile", DECODER, "-q", "--state", "auto", *DIMS.split(), "-o", "decoder")
     said_by(rankc, work, "run", ".rankc", "-q", "--random-inputs", "--dump-tensors", "*")
 
 

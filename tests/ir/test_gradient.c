@@ -271,6 +271,7 @@ static void test_rows_are_differentiable(void **state) {
                                         "RingAttentionGrad",
                                         "ClassTermsGrad",
                                         "Accumulate",
+                                        "Append",
                                         "Quantize",
                                         "ScaledMatMul",
                                         "Rows",

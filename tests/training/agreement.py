@@ -26,6 +26,7 @@ DIFFERS, OWN, MEETING = "differs", "own", "meeting"
 PLAIN = {"--random-inputs": "1"}
 SAVING = {"--checkpoint-dir": "{work}/kept"}
 EVALUATING = {"--eval-data": "{data}"}
+GENERATING = {"--generate": "{work}/prompts"}
 
 # Per option: what comes of different values; other options of both ranks; the values of rank 0 and rank 1. None: not given, True: a flag.
 CASES = {
@@ -58,6 +59,18 @@ CASES = {
     "--trace-steps": [(DIFFERS, {"--trace": "{work}/trace"}, "1:1", "1:2")],
     "--profile": [(DIFFERS, {}, None, True)],
     "--dump-tensors": [(DIFFERS, {"--dump-dir": "{work}/dump"}, "*", None), (DIFFERS, {"--dump-dir": "{work}/dump"}, "*", "x*")],
+    "--generate": [(DIFFERS, GENERATING, "{work}/prompts", None)],
+    "--max-new-tokens": [(DIFFERS, GENERATING, "2", "3")],
+    "--temperature": [(DIFFERS, GENERATING, "0.5", None)],
+    "--top-k": [(DIFFERS, GENERATING, "2", "3")],
+    "--top-p": [(DIFFERS, GENERATING, "0.5", None)],
+    "--min-p": [(DIFFERS, GENERATING, "0.5", None)],
+    "--repetition-penalty": [(DIFFERS, GENERATING, "1.5", "2")],
+    "--seed": [(DIFFERS, GENERATING, None, "1")],
+    "--stop": [(DIFFERS, GENERATING, "1", "2")],
+    "--role": [(DIFFERS, GENERATING, "x=ids", "x=mask")],
+    "--report": [],  # rank 0's alone
+    "--ask": [],
     "--dump-dir": [(DIFFERS, {"--dump-tensors": "*"}, "{work}/dump", None), (OWN, {"--dump-tensors": "*"}, "{work}/dump", "{work}/dump2")],
     "--quiet": [(OWN, {}, True, None)],
     "--verbose": [(OWN, {}, None, True)],
