@@ -195,17 +195,18 @@ static int launch_ranks(struct command *command, const struct compiled_model *co
 }
 
 /* What the next start resumes from: the newest checkpoint, which this run or an earlier one has written; where there is
- * none, the run begins anew. */
+ * none, it starts as the first one did. */
 static const char *resume_after(int64_t restart, struct cli *cli) {
     const char *newest = checkpoint_newest(cli->options->checkpoint_dir, cli);
+    const char *from = newest ? newest : cli->options->resume;
     struct diags diags; /* printed now and not at the end */
     struct cli now = *cli;
     diags_init(&diags, cli->arena);
     diag_remark(&diags, "--restarts", "restart %" PRId64 " of %" PRId64 ", from %s", restart, cli->options->restarts,
-                newest ? diag_quote(&diags, newest) : "the beginning");
+                from ? diag_quote(&diags, from) : "the beginning");
     now.diags = &diags;
     cli_report(&now);
-    return newest ? "latest" : NULL;
+    return newest ? "latest" : from;
 }
 
 /* Starts the ranks, and again after a rank was lost, up to --restarts times. */

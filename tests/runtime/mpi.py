@@ -286,8 +286,9 @@ def restarted(bench, mpi, hosts, _):
             compare(whole, kept, f"step-{steps}/*.safetensors")
     for options, code in (["--lr", "1e30"], "E0914"), (["--resume", "latest"], "E0601"):
         said = (run := train(3, "--steps", "5", *options)[1]).communicate(timeout=120)[1]
-        # mpirun's exit code may be that of a rank which ended because of the other one
-        expect(run.returncode in (6, 9) and code in said and "restart " not in said, f"{options}: exit {run.returncode}\n{said}")
+        # mpirun's exit code may be that of a rank which ended because of the other one, and it may end before it passed on what a rank
+        # said: then rankc says so (E0911) and starts it again, to the same end
+        expect(run.returncode in (6, 9) and code in said and ("restart " not in said or "E0911" in said), f"{options}: exit {run.returncode}\n{said}")
     run = train(3, "--steps", "1000000")[1]
     ranks = bench.wait_for_ranks(f"{program}/build/train", 2)
     run.send_signal(signal.SIGTERM)
