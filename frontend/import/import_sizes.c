@@ -121,19 +121,17 @@ static bool value_of_name(void *context, const char *name, size_t length, int64_
     return (*out = named_size(reader->sizes, name, length, &reader->unknown)) != OPEN;
 }
 
-/* As numbers that other sizes of the specimen change. */
+/* The operators of formulas whose results other sizes of the specimen change. */
+static const struct {
+    char op;
+    int64_t (*apply)(struct open_sizes *open, int64_t a, int64_t b);
+} varying[] = {{'+', open_sum}, {'/', open_quotient}, {'%', open_rest}, {'<', open_lesser}, {'>', open_greater}};
+
 static bool apply(void *context, char op, int64_t a, int64_t b, int64_t *out) {
     const struct reader *reader = context;
-    struct open_sizes *open = reader->sizes->import->graph->open;
     if (!rt_formula_apply(op, a, b, out)) return false;
-    switch (op) {
-    case '+': *out = open_sum(open, a, b); break;
-    case '/': *out = open_quotient(open, a, b); break;
-    case '%': *out = open_rest(open, a, b); break;
-    case '<': *out = open_lesser(open, a, b); break;
-    case '>': *out = open_greater(open, a, b); break;
-    default: break;
-    }
+    for (size_t i = 0; i < sizeof varying / sizeof *varying; i++)
+        if (varying[i].op == op) *out = varying[i].apply(reader->sizes->import->graph->open, a, b);
     return true;
 }
 

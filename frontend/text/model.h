@@ -3,7 +3,7 @@
 #define FRONTEND_TEXT_MODEL_H
 
 #include "frontend/text/parts.h"
-#include "frontend/text/tokenizer.h"
+#include "frontend/text/token_ids.h"
 #include "frontend/text/vocabulary.h"
 
 struct model;

@@ -1,7 +1,8 @@
-#include "frontend/text/tokenizer_parts.h"
+#include "frontend/text/tokenizer.h"
 
 #include <string.h>
 
+#include "frontend/text/tokenizer_parts.h"
 #include "ir/base/own.h"
 
 /* Reading */

@@ -19,16 +19,11 @@
 
 #include <stdbool.h>
 
+#include "frontend/text/token_ids.h"
 #include "ir/base/diag.h"
 #include "ir/base/str.h"
 
 struct tokenizer;
-
-/* A VEC: begin with zeros. */
-struct token_ids {
-    int32_t *at;
-    int n, capacity;
-};
 
 /* Reads tokenizer.json. NULL after a diagnostic at the path and the member of the file: E0397 for one that is malformed
  * (EXIT_MALFORMED), E0440 for what is not supported, which is everything if rankc was built without PCRE2 or utf8proc
