@@ -1,6 +1,7 @@
 #!/bin/sh
 # Installs missing packages, builds rankc, and compiles a transformer for one rank and for two tensor-parallel ranks,
-# each with a shard of the weights. Runs both programs, compares their outputs, and trains the model on two ranks.
+# each with a shard of the weights. Runs both programs, compares their outputs, and trains the model on two ranks. Then trains
+# a decoder of characters on sonnets by Shakespeare, and has it write.
 set -eu
 
 cd "$(dirname "$0")/.."
@@ -56,5 +57,23 @@ say 'training the model for ten steps on two ranks, with its input tokens as lab
 $rankc compile $model -o $out --reuse moo --instance-name train --pas tp --plan-ngpus 2 --train \
     --loss cross_entropy:logits=logits,labels=labels --optimizer adamw:lr=0.003 --lr-schedule cosine:warmup=2,steps=10
 $rankc train $out/gpt2/train --data $input --data labels=samples/models/gpt2.input_ids.npy --steps 10
+
+say 'training a decoder of characters on sonnets, on two ranks: 1000 steps of 16 samples'
+text=$out/sonnets.bin
+rm -rf $out/checkpoints
+# Samples are pieces of 64 characters one behind the other. That is no divisor of the text's length: each copy is cut elsewhere.
+for _ in $(seq 64); do cat samples/generate/sonnets.txt && echo; done >$text
+$rankc compile samples/generate/writer.onnx -o $out --reuse moo --instance-name train --runtime-ngpus 2 --train \
+    --dim batch=8 --dim sequence=64 --dim total=64 --dim past=0 --bind attention_mask=1 --bind "position_ids=$(seq -s , 0 63)" \
+    --loss cross_entropy:logits=logits,labels=labels --optimizer adamw:lr=0.01 --lr-schedule cosine:warmup=20,steps=1000
+$rankc train $out/writer/train --data input_ids=$text:u8 --data labels=$text:u8:shift=1 --shuffle 1 --steps 1000 --log-every 100 \
+    --checkpoint-dir $out/checkpoints
+
+say 'writing with the trained weights, on two tensor-parallel ranks whose caches stay between steps'
+$rankc ckpt to-onnx $out/checkpoints samples/generate/writer.onnx $out/poet.onnx
+$rankc compile $out/poet.onnx -o $out --reuse moo --pas tp --plan-ngpus 2 --state auto --dim batch=1 --dim sequence=1..64 --dim past=0..256
+prompt='Shall I compare'
+printf '%s' "$prompt"
+$rankc generate $out/poet/_ --tokenizer samples/generate/tokenizer.json --prompt "$prompt" --max-new-tokens 65
 
 say "the compiler is $rankc; 'meson install -C build' installs it. README.md lists the guides"
