@@ -2,6 +2,7 @@
 
 #include <string.h>
 
+#include "codegen/text/extents.h"
 #include "ir/base/str.h"
 #include "ir/provenance.h"
 
@@ -36,8 +37,8 @@ const char *remarks_memory(const struct rankplan *plan, int nclasses, const int 
             if (bytes > most) most = bytes;
         }
         if (!most) continue;
-        strbuf_printf(&out, "%s%s %lld", out.length ? ", " : "", plan_arena_names[a], (long long)least);
-        if (most > least) strbuf_printf(&out, " to %lld", (long long)most);
+        strbuf_printf(&out, "%s%s %s", out.length ? ", " : "", plan_arena_names[a], extents_fixed(plan->graph, least));
+        if (most > least) strbuf_printf(&out, " to %s", extents_fixed(plan->graph, most));
     }
     return out.length ? strbuf_text(&out) : "none";
 }

@@ -302,6 +302,12 @@ static const char *use(const struct sizes *sizes, struct size_names *names, cons
     return name;
 }
 
+/* True if numbers of the program are too small for the value. Of an open one the largest counts: specimens differ in
+ * what they have in its place. */
+static bool is_too_large(const struct sizes *sizes, int64_t value) {
+    return open_most(sizes->graph->open, value) > INT_MAX;
+}
+
 static const char *marked(struct arena *arena, const char *name, int64_t value) {
     return arena_printf(arena, "%c%s=%lld%c", SIZE_MARK, name, (long long)value, SIZE_END);
 }
@@ -338,7 +344,7 @@ static struct cutting cutting_of(const struct sizes *sizes, const struct layout 
 /* The size, or `part` of it, as a marked text; NULL: it has no name. */
 static const char *named(const struct sizes *sizes, struct size_names *names, const struct size *size, int64_t whole,
                          int64_t part, const struct cutting *cutting) {
-    if (!size->name || whole > INT_MAX || (part != whole && !cutting->axes)) return NULL;
+    if (!size->name || is_too_large(sizes, whole) || (part != whole && !cutting->axes)) return NULL;
     const char *name = use(sizes, names, size->name, size->what, whole);
     if (part != whole)
         name = use(sizes, names, arena_printf(sizes->arena, "%s%s", name, cutting->suffix),
@@ -354,7 +360,8 @@ static const char *text_of_item(const struct sizes *sizes, struct size_names *na
     const char *text = named(sizes, names, size, whole, part, cutting), **texts;
     int64_t before = 1;
     bool divided = part == whole, letters = false;
-    if (text || !whole || !size->nfactors || !depth || part > INT_MAX || (!divided && cutting->axes != 1)) return text;
+    if (text || !whole || !size->nfactors || !depth || is_too_large(sizes, part) || (!divided && cutting->axes != 1))
+        return text;
     texts = ARENA_ARRAY(sizes->arena, const char *, size->nfactors);
     for (int f = 0; f < size->nfactors; f++) {
         const struct size_factor *factor = &size->factors[f];
@@ -423,7 +430,8 @@ const char *sizes_product(const struct sizes *sizes, struct size_names *names, c
         texts[d - from] = sizes_extent(sizes, names, class, tensor, d);
         product *= class->dims[tensor][d];
     }
-    return product > INT_MAX ? number_text(sizes->arena, product) : sizes_times(sizes->arena, to - from, texts);
+    return is_too_large(sizes, product) ? number_text(sizes->arena, product)
+                                        : sizes_times(sizes->arena, to - from, texts);
 }
 
 size_t sizes_name(const char *marked, const char **name, const char **end) {

@@ -159,8 +159,11 @@ static int input_dims(struct sizes *sizes, int at, int64_t *dims) {
             return diag_error(import->diags, 505, EXIT_LIMIT, place_of(import, "input", info->name),
                               "the input is too large");
     }
-    if (open) sizes_miss(sizes, at);
-    return open ? -1 : (int)ndim;
+    if (open) return sizes_miss(sizes, at), -1;
+    if (!graph_shape_fits(import->graph, (int)ndim, dims))
+        return diag_error(import->diags, 505, EXIT_LIMIT, place_of(import, "input", info->name),
+                          "the input is too large");
+    return (int)ndim;
 }
 
 static int no_shape(struct import *import, const Onnx__ValueInfoProto *info, const char *where) {

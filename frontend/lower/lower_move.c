@@ -19,7 +19,7 @@ static int64_t within(struct open_sizes *open, int64_t value, int64_t least, int
 /* A bound of ONNX Slice-13 that is negative counts from the end of the dimension. One near INT64_MIN is before its
  * begin. */
 static int64_t from_begin(struct open_sizes *open, int64_t bound, int64_t extent) {
-    return bound >= 0 || bound < -AMOUNT_LIMIT ? bound : open_sum(open, bound, extent);
+    return open_least(open, bound) >= 0 || bound < -AMOUNT_LIMIT ? bound : open_sum(open, bound, extent);
 }
 
 /* Clamps the start of a slice: to [0, extent] if it steps forward, to [0, extent - 1] if it steps backward. */

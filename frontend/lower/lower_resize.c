@@ -266,24 +266,30 @@ static void fill_wide_row(const struct resize *resize, const struct axis *axis, 
     for (int64_t i = 0; i < axis->in && sum != 0; i++) row[i] /= sum;
 }
 
-/* Resamples by a product with a matrix of weights (in, out). */
+/* The product along dimension `dim` with a matrix of weights (out, in). */
+static int emit_weighted(struct lower *lower, int x, int dim, int weights) {
+    const int ndim = lower_ndim(lower, x);
+    int64_t perm[RT_MAX_NDIM];
+    for (int d = 0; d < ndim; d++) perm[d] = d;
+    perm[dim] = ndim - 1;
+    perm[ndim - 1] = dim;
+    if (ndim == 1) { /* a product needs two dimensions */
+        const int row = emit_matmul(lower, emit_unsqueeze(lower, x, 0), weights, false, true);
+        return emit_squeeze(lower, row, 0);
+    }
+    return emit_transpose(lower, emit_matmul(lower, emit_transpose(lower, x, perm), weights, false, true), perm);
+}
+
+/* Resamples by a product with a matrix of weights. */
 static int resample_wide(struct lower *lower, int x, int dim, const struct resize *resize, const struct axis *axis) {
-    const struct tensor tensor = lower_tensor(lower, x);
-    int64_t perm[RT_MAX_NDIM], elements;
+    int64_t elements;
     if (!rt_mul(axis->in, axis->out, &elements) || elements > 1 << 26)
         return lower_unsupported(lower, "antialias from %lld to %lld elements", (long long)axis->in,
                                  (long long)axis->out);
     double *rows = ARENA_ARRAY(lower->arena, double, elements + 1);
     for (int64_t o = 0; o < axis->out; o++) fill_wide_row(resize, axis, o, rows + o * axis->in);
-    const int weights = emit_floats(lower, tensor.dtype, 2, (int64_t[]){axis->out, axis->in}, rows);
-    for (int d = 0; d < tensor.ndim; d++) perm[d] = d;
-    perm[dim] = tensor.ndim - 1;
-    perm[tensor.ndim - 1] = dim;
-    if (tensor.ndim == 1) { /* a product needs two dimensions */
-        const int row = emit_matmul(lower, emit_unsqueeze(lower, x, 0), weights, false, true);
-        return emit_squeeze(lower, row, 0);
-    }
-    return emit_transpose(lower, emit_matmul(lower, emit_transpose(lower, x, perm), weights, false, true), perm);
+    const int weights = emit_floats(lower, lower_dtype(lower, x), 2, (int64_t[]){axis->out, axis->in}, rows);
+    return emit_weighted(lower, x, dim, weights);
 }
 
 /* tf_crop_and_resize: results of coordinates outside of the input get a given value. */
@@ -337,9 +343,8 @@ static int emit_rounded(struct lower *lower, const struct resize *resize, int64_
     return negative ? emit1(lower, OP_Neg, floor) : floor;
 }
 
-/* As keys(), at distance t of the rest from tap `tap` of 4. */
-static int emit_keys(struct lower *lower, double a, int rest, int tap) {
-    const int t = emit1(lower, OP_Abs, emit_with(lower, OP_Sub, rest, tap - 1));
+/* As keys(), at distances t of at most 2. */
+static int emit_keys(struct lower *lower, double a, int t) {
     int near = emit_with(lower, OP_Sub, emit_with(lower, OP_Mul, t, a + 2), a + 3);
     near = emit_with(lower, OP_Add, emit2(lower, OP_Mul, emit2(lower, OP_Mul, near, t), t), 1);
     int far = emit_with(lower, OP_Add, emit2(lower, OP_Mul, emit_with(lower, OP_Sub, t, 5), t), 8);
@@ -363,7 +368,9 @@ static int emit_taps(struct lower *lower, const struct resize *resize, int64_t o
         return 2;
     }
     *first = emit_with(lower, OP_Sub, places.floor, 1);
-    for (int t = 0; t < 4; t++) weights[t] = emit_keys(lower, resize->cubic, places.rest, t);
+    for (int t = 0; t < 4; t++)
+        weights[t] =
+            emit_keys(lower, resize->cubic, emit1(lower, OP_Abs, emit_with(lower, OP_Sub, places.rest, t - 1)));
     return 4;
 }
 
@@ -386,14 +393,17 @@ static line_fn *line_of(const struct resize *resize) {
     return NULL;
 }
 
+/* Whether the numbers of an open dimension fit, or what is wrong is said. */
+static int check_open(struct lower *lower, const struct resize *resize, const struct axis *axis) {
+    if (!line_of(resize)) return lower_error(lower, 439, "tf_crop_and_resize of an open dimension");
+    if (axis->scale.num >> 46 || axis->scale.den >> 46) return lower_unsupported(lower, "so fine a scale");
+    return lower_at_least(lower, axis->in, 1, "the input of a Resize", "1 or more");
+}
+
 static int resample_open(struct lower *lower, int x, int dim, const struct resize *resize, const struct axis *axis) {
     struct open_sizes *open = lower_open(lower);
-    line_fn *const line_at = line_of(resize);
     int index[MAX_TAPS], kept[MAX_TAPS], weights[MAX_TAPS], first, sum = -1;
-    if (!line_at) return lower_error(lower, 439, "tf_crop_and_resize of an open dimension");
-    if (axis->scale.num >> 46 || axis->scale.den >> 46) return lower_unsupported(lower, "so fine a scale");
-    if (lower_at_least(lower, axis->in, 1, "the input of a Resize", "1 or more") < 0) return -1;
-    const struct line line = line_at(open, axis, (int64_t)axis->scale.num, (int64_t)axis->scale.den);
+    const struct line line = line_of(resize)(open, axis, (int64_t)axis->scale.num, (int64_t)axis->scale.den);
     const int n = emit_taps(lower, resize, axis->out, &line, &first, weights);
     const int last = number(lower, open_sum(open, axis->in, -1)), zero = number(lower, 0);
     for (int t = 0; t < n; t++) {
@@ -414,6 +424,50 @@ static int resample_open(struct lower *lower, int x, int dim, const struct resiz
     return sum;
 }
 
+/* How many elements outside of the input a filter may reach. */
+static int64_t reach_of(struct open_sizes *open, const struct resize *resize, const struct axis *axis) {
+    const int64_t taps = resize->taps == cubic_taps ? 2 : 1;
+    if (resize->exclude_outside) return 0;
+    if (open_is(open, (int64_t)axis->scale.num) || open_is(open, (int64_t)axis->scale.den)) return taps * axis->in;
+    return shrinks(axis) ? ceil_of((struct fraction){taps * axis->scale.den, axis->scale.num}) : taps;
+}
+
+/* As fill_wide_row() of every result, for the given elements, of type i64: (results, elements) in type `dtype`. */
+static int emit_wide_rows(struct lower *lower, enum rt_dtype dtype, const struct resize *resize,
+                          const struct axis *axis, int elements) {
+    const int64_t num = (int64_t)axis->scale.num, den = (int64_t)axis->scale.den;
+    const struct line line = line_of(resize)(lower_open(lower), axis, num, den);
+    const struct places at = emit_floors(lower, axis->out, &line);
+    const int apart = emit2(lower, OP_Sub, emit_unsqueeze(lower, elements, 0), emit_unsqueeze(lower, at.floor, 1));
+    const int exact = emit2(lower, OP_Sub, emit_cast(lower, apart, RT_F64), emit_unsqueeze(lower, at.rest, 1));
+    const int scale = emit2(lower, OP_Div, emit_number(lower, RT_F64, num), emit_number(lower, RT_F64, den));
+    const int narrow = emit2(lower, OP_Min, scale, emit_like(lower, scale, 1));
+    const int t = emit2(lower, OP_Mul, emit1(lower, OP_Abs, exact), narrow), zero = emit_like(lower, t, 0);
+    int weights, sum;
+    if (resize->taps == cubic_taps)
+        weights = emit3(lower, OP_Where, emit_with(lower, OP_Less, t, 2), emit_keys(lower, resize->cubic, t), zero);
+    else
+        weights = emit2(lower, OP_Max, emit2(lower, OP_Sub, emit_like(lower, t, 1), t), zero);
+    sum = emit_reduce_along(lower, OP_ReduceSum, weights, 1, true);
+    sum = emit3(lower, OP_Where, emit_with(lower, OP_Equal, sum, 0), emit_like(lower, sum, 1), sum);
+    return emit_cast(lower, emit2(lower, OP_Div, weights, sum), dtype);
+}
+
+/* As resample_wide(). Elements outside of the input are those at its ends. */
+static int resample_wide_open(struct lower *lower, int x, int dim, const struct resize *resize,
+                              const struct axis *axis) {
+    struct open_sizes *open = lower_open(lower);
+    const int64_t beyond = reach_of(open, resize, axis);
+    int elements = emit_places(lower, 0, open_sum(open, axis->in, 2 * beyond), 1, 0);
+    if (beyond) {
+        const int last = number(lower, open_sum(open, axis->in, -1));
+        elements = emit2(lower, OP_Sub, elements, number(lower, beyond));
+        x = emit_gather(lower, x, emit2(lower, OP_Min, emit2(lower, OP_Max, elements, number(lower, 0)), last), dim);
+    }
+    if (x < 0) return -1;
+    return emit_weighted(lower, x, dim, emit_wide_rows(lower, lower_dtype(lower, x), resize, axis, elements));
+}
+
 static bool is_open(const struct lower *lower, const struct axis *axis) {
     return open_is(lower_open(lower), axis->in) || open_is(lower_open(lower), axis->out);
 }
@@ -423,9 +477,10 @@ static int resample(struct lower *lower, int x, int dim, const struct resize *re
     /* Left out in `axes`, or as large as before: unlike the others, tf_half_pixel_for_nn would move the elements. */
     if (resize->at != crop_and_resize && axis->scale.num == axis->scale.den && axis->out == axis->in) return x;
     if (is_open(lower, axis)) {
+        if (check_open(lower, resize, axis) < 0) return -1;
         const bool grows = open_least(lower_open(lower), axis->out) >= open_most(lower_open(lower), axis->in);
         if (resize->antialias && resize->taps != nearest_taps && !grows && axis->scale.num != axis->scale.den)
-            return lower_error(lower, 439, "antialias of dimension %d, which is open", dim);
+            return resample_wide_open(lower, x, dim, resize, axis);
         return resample_open(lower, x, dim, resize, axis);
     }
     if (resize->antialias && shrinks(axis) && resize->taps != nearest_taps)

@@ -58,34 +58,75 @@ int lower_grid_sample(struct lower *lower) {
     return lower_result(lower, emit_cast(lower, y, x.dtype));
 }
 
+/* Coordinate d of the places of a grid whose shape is `shape` and ends with 1, as f64: -1 and 1 are the first point and
+ * the last, or else the borders of what these stand for. */
+static int emit_coordinate(struct lower *lower, int ndim, const int64_t *shape, int d, bool align) {
+    struct open_sizes *open = lower_open(lower);
+    const int at = emit_cast(lower, emit_places(lower, 0, shape[d], ndim, d), RT_F64);
+    const int twice = emit_with(lower, OP_Mul, at, 2);
+    const int64_t parts = align ? open_greater(open, open_sum(open, shape[d], -1), 1) : shape[d];
+    const int part =
+        emit2(lower, OP_Div, align ? twice : emit_with(lower, OP_Add, twice, 1), emit_number(lower, RT_F64, parts));
+    const int single = emit2(lower, OP_Greater, emit_number(lower, RT_I64, 2), emit_number(lower, RT_I64, shape[d]));
+    int from = emit_like(lower, part, -1);
+    if (align) from = emit3(lower, OP_Where, single, emit_like(lower, part, 0), from);
+    return emit_expand(lower, emit2(lower, OP_Add, part, from), ndim, shape);
+}
+
+/* The places of an open grid, with a 1 behind each: (1, points, n + 1). */
+static int emit_grid(struct lower *lower, enum rt_dtype dtype, int n, const int64_t *size, bool align) {
+    int64_t shape[RT_MAX_NDIM], points = 1;
+    int parts[RT_SAMPLE_DIMS + 1];
+    for (int d = 0; d < n; d++) shape[d] = size[d], points *= size[d];
+    shape[n] = 1;
+    for (int d = 0; d < n; d++) parts[d] = emit_coordinate(lower, n + 1, shape, n - 1 - d, align);
+    parts[n] = emit_expand(lower, build_scalar(&lower->builder, RT_F64, 1), n + 1, shape);
+    const int64_t rows[] = {1, points, n + 1};
+    return emit_reshape(lower, emit_cast(lower, emit_concat(lower, n, n + 1, parts), dtype), 3, rows);
+}
+
+/* The same of fixed extents, as a constant. */
+static int grid_of(struct lower *lower, enum rt_dtype dtype, int n, const int64_t *size, bool align) {
+    int64_t points = 1, place[RT_SAMPLE_DIMS] = {0};
+    for (int d = 0; d < n; d++) points *= size[d];
+    double *base = ARENA_ARRAY(lower->arena, double, points *(n + 1));
+    for (int64_t p = 0; p < points; p++) {
+        for (int d = 0; d < n; d++) { /* the innermost dimension first */
+            const double extent = (double)size[n - 1 - d], at = (double)place[n - 1 - d];
+            base[p * (n + 1) + d] = align ? (extent > 1 ? 2 * at / (extent - 1) - 1 : 0) : (2 * at + 1) / extent - 1;
+        }
+        base[p * (n + 1) + n] = 1;
+        for (int d = n - 1; d >= 0 && ++place[d] == size[d]; d--) place[d] = 0;
+    }
+    const int64_t rows[] = {1, points, n + 1};
+    return emit_floats(lower, dtype, 3, rows, base);
+}
+
 /* ONNX AffineGrid-20: the product of the places of the grid's points, with a 1 behind each, and theta. */
 int lower_affine_grid(struct lower *lower) {
     const struct tensor theta = lower_input(lower, 0);
     const bool align = lower_int(lower, "align_corners") != 0;
     int count, n = theta.ndim == 3 ? (int)theta.dims[1] : 0;
     const int64_t *size = lower_known(lower, 1, "size", &count);
-    int64_t points = 1, shape[RT_MAX_NDIM], place[RT_SAMPLE_DIMS] = {0};
+    int64_t most = 1, shape[RT_MAX_NDIM];
+    bool is_open = false;
     if (!size) return -1;
-    if (count != n + SPATIAL || n < 2 || n > 3 || theta.dims[2] != n + 1 || size[0] != theta.dims[0])
+    if (count != n + SPATIAL || n < 2 || n > 3 || theta.dims[2] != n + 1)
+        return lower_error(lower, 378, "size does not fit theta %s", lower_type(lower, &theta));
+    if (!open_meet(lower_open(lower), size[0], theta.dims[0]))
         return lower_error(lower, 378, "size does not fit theta %s", lower_type(lower, &theta));
     for (int d = 0; d < n; d++) {
-        if (size[SPATIAL + d] < 1 || !rt_mul(points, size[SPATIAL + d], &points) || points > MOST)
+        const int64_t extent = size[SPATIAL + d];
+        if (open_least(lower_open(lower), extent) < 1 || !rt_mul(most, open_most(lower_open(lower), extent), &most) ||
+            most > MOST)
             return lower_error(lower, 505, "a grid without points, or with more than %d", MOST);
-        shape[1 + d] = size[SPATIAL + d];
+        is_open = is_open || open_is(lower_open(lower), extent);
+        shape[1 + d] = extent;
     }
-    double *base = ARENA_ARRAY(lower->arena, double, points *(n + 1));
-    for (int64_t p = 0; p < points; p++) {
-        for (int d = 0; d < n; d++) { /* the innermost dimension first */
-            const double extent = (double)size[SPATIAL + n - 1 - d], at = (double)place[n - 1 - d];
-            base[p * (n + 1) + d] = align ? (extent > 1 ? 2 * at / (extent - 1) - 1 : 0) : (2 * at + 1) / extent - 1;
-        }
-        base[p * (n + 1) + n] = 1;
-        for (int d = n - 1; d >= 0 && ++place[d] == size[SPATIAL + d]; d--) place[d] = 0;
-    }
-    const int64_t rows[] = {1, points, n + 1};
-    shape[0] = size[0];
+    shape[0] = theta.dims[0];
     shape[n + 1] = n;
-    const int grid = emit_matmul(lower, emit_floats(lower, theta.dtype, 3, rows, base), lower->inputs[0], false, true);
+    const int base = (is_open ? emit_grid : grid_of)(lower, theta.dtype, n, size + SPATIAL, align);
+    const int grid = emit_matmul(lower, base, lower->inputs[0], false, true);
     return lower_result(lower, emit_reshape(lower, grid, n + 2, shape));
 }
 
@@ -183,8 +224,27 @@ static int read_deform(struct lower *lower, struct deform *d) {
     return 0;
 }
 
+/* emit_taps() where an extent of the result is open: where its windows begin, and where the elements of one are. */
+static int emit_open_taps(struct lower *lower, const struct deform *d) {
+    const int64_t k = d->kh * d->kw, dims[] = {k, 1, 1, 2}, begins[] = {1, d->oh, d->ow, 1};
+    double *taps = ARENA_ARRAY(lower->arena, double, k * 2 + 1);
+    int begin[2];
+    for (int64_t tap = 0; tap < k; tap++) {
+        taps[2 * tap] = (double)(tap % d->kw * d->dilation[1] - d->pads[1]);
+        taps[2 * tap + 1] = (double)(tap / d->kw * d->dilation[0] - d->pads[0]);
+    }
+    for (int i = 0; i < 2; i++) { /* columns, then rows */
+        const int places = emit_places(lower, 0, i ? d->oh : d->ow, 4, 2 - i);
+        begin[i] = emit_expand(lower, emit_with(lower, OP_Mul, places, (double)d->stride[1 - i]), 4, begins);
+    }
+    const enum rt_dtype dtype = lower_dtype(lower, lower->inputs[0]);
+    const int windows = emit_cast(lower, emit_concat(lower, 3, 2, begin), dtype);
+    return emit2(lower, OP_Add, windows, emit_floats(lower, dtype, 4, dims, taps));
+}
+
 /* Where the window's elements lie without offsets: (kh kw, oh, ow, 2), the column first. */
 static int emit_taps(struct lower *lower, const struct deform *d) {
+    if (open_is(lower_open(lower), d->oh) || open_is(lower_open(lower), d->ow)) return emit_open_taps(lower, d);
     const int64_t k = d->kh * d->kw, dims[] = {k, d->oh, d->ow, 2};
     double *places = ARENA_ARRAY(lower->arena, double, k * d->oh * d->ow * 2 + 1), *at = places;
     for (int64_t tap = 0; tap < k; tap++)

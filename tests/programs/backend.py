@@ -186,8 +186,11 @@ class Test:
                 yield f"--shape={value.name}.{k}={','.join(map(str, item.dims)) or 'scalar'}"
 
     def dims(self):
-        """Sizes of the symbolic dimensions, from the first data set."""
-        sizes = {}
+        """Bounds of the symbolic dimensions, of a test with a file of them, or their sizes, from the first data set."""
+        bounds, sizes = os.path.join(self.directory, "dims"), {}
+        if os.path.exists(bounds):
+            with open(bounds, encoding="utf-8") as file:
+                return [word for dim in file.read().split() for word in ("--dim", dim)]
         for i, value in enumerate(self.inputs):
             if not is_tensor(value) or not value.type.tensor_type.HasField("shape"):
                 continue
@@ -228,6 +231,10 @@ class Test:
             np.save(path, tensor.view("V2"))
         return path
 
+    def source(self, bound):
+        """The model's file and the options of its sizes, where the inputs `bound` are given by --bind."""
+        return os.path.join(self.directory, "model.onnx"), self.dims()
+
     def compile(self):
         """Compiles; returns the names that had to be bound."""
         is_float = {onnx.TensorProto.FLOAT, onnx.TensorProto.DOUBLE, onnx.TensorProto.FLOAT16, onnx.TensorProto.BFLOAT16}
@@ -236,8 +243,9 @@ class Test:
             binds = [f"--bind={value.name}={path}" for value, path in self.files(0)
                      if value.name in bound and is_tensor(value)]
             policy = ["--pas", self.args.pas] if self.args.pas else []
-            status, stderr = said_by(self.args.rankc, "compile", os.path.join(self.directory, "model.onnx"), "-o", self.work, "-q", *policy,
-                                     *self.dims(), *self.list_options(), *binds)
+            model, dims = self.source(bound)
+            status, stderr = said_by(self.args.rankc, "compile", model, "-o", self.work, "-q", *policy, *dims, *self.list_options(),
+                                     *binds)
             code, text = error_of(stderr)
             if status == 0:
                 return bound
@@ -248,8 +256,12 @@ class Test:
         raise Outcome("unsupported" if status == 4 else "failed", f"exit {status} {code} {text}")
 
     def run(self, number, bound):
+        return self.run_with([(name, path) for name, path in self.ports(number) if name not in bound])
+
+    def run_with(self, inputs):
+        """The folder of the outputs for inputs (name, file)."""
         out = os.path.join(self.work, "out")
-        inputs = [f"--input={name}={path}" for name, path in self.ports(number) if name not in bound]
+        inputs = [f"--input={name}={path}" for name, path in inputs]
         status, stderr = said_by(self.args.rankc, "run", self.work, "--threads", "1", "--output-dir", out, *inputs)
         if status:
             raise Outcome("failed", f"run: exit {status} {' '.join(error_of(stderr))}")

@@ -29,6 +29,7 @@ struct job {
     struct graph *graph;      /* NULL until the model is imported */
     struct graph *twin;       /* another specimen of it (ir/open.h); NULL: all sizes are fixed */
     int specimen;             /* that the next import makes */
+    int first;                /* the first one that an import of open sizes tries */
     const char *kept;         /* the graph.rir that is read instead of the model; NULL: none */
     struct side_files side;
     struct directory_names names; /* the directories of the result */
@@ -84,6 +85,9 @@ int job_import_open(struct job *job, int (*import)(struct job *job));
 void job_name_sizes(const struct job *job, struct diags *diags, int first);
 /* Generates the program from the twin, too. E0439 unless its files are those of `program`. */
 int job_check_twin(const struct job *job, const struct program *program);
+/* After `tried`, the errors of making a program: imports the model as the next pair of specimens if a number may have
+ * had the value of another by chance. -1: that is not so, or the import is refused. */
+int job_other_specimens(struct job *job, const struct diags *tried);
 
 /* job_training.c */
 

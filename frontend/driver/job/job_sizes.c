@@ -63,11 +63,11 @@ void job_name_sizes(const struct job *job, struct diags *diags, int first) {
 }
 
 /* A number that is fixed may have the value of a size by chance, and sizes may be too large for a model: other
- * specimens are tried then, and the errors are those of the last. */
+ * specimens are tried then, from job->first on, and the errors are those of the last. */
 int job_import_open(struct job *job, int (*import)(struct job *job)) {
     struct diags *diags = job->diags;
     if (job->options->train) return refuse_training(job);
-    for (int first = 0;; first += 2) {
+    for (int first = job->first;; first += 2) {
         struct diags tried;
         diags_init(&tried, job->arena);
         job->diags = &tried;
@@ -93,6 +93,20 @@ static const char *difference(struct arena *arena, const char *a, const char *b)
 /* True for what has the weights and hashes of them. */
 static bool is_text(const struct program_file *file) {
     return file->bytes && strncmp(file->path, "weights/", 8) != 0;
+}
+
+int job_other_specimens(struct job *job, const struct diags *tried) {
+    struct diags *diags = job->diags, said; /* what the import said before */
+    const int code = tried->errors ? tried->all.at[0].code : 0;
+    if (!job->model || !job->twin || code != 439 || job->specimen + 2 >= OPEN_SPECIMENS) return -1;
+    diags_init(&said, job->arena);
+    job->first = job->specimen + 2;
+    job->diags = &said;
+    memset(&job->plan, 0, sizeof job->plan);
+    memset(&job->decided, 0, sizeof job->decided);
+    const int status = job_import(job, NULL);
+    job->diags = diags;
+    return status;
 }
 
 int job_check_twin(const struct job *job, const struct program *program) {

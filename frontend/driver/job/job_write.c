@@ -108,15 +108,34 @@ static int build_staged(struct job *job, struct output *output) {
     return -1;
 }
 
-int job_generate(struct job *job, struct output *output) {
-    struct program program;
-    const char *imported = text_print(job->arena, job->graph);
+/* Plans the graph and makes its sources; *imported: its text before that. */
+static int make_program(struct job *job, struct program *program, const char **imported) {
+    *imported = text_print(job->arena, job->graph);
     job->info.training = job_training(job);
     if (job->info.copies) slices_stored(&job->stored, job->graph);
     if (job_plan(job) < 0 ||
-        program_make(&program, &job->plan, &job->sources, job_target(job), &job->info, job->diags) < 0 ||
-        job_check_twin(job, &program) < 0)
+        program_make(program, &job->plan, &job->sources, job_target(job), &job->info, job->diags) < 0)
         return -1;
+    return job_check_twin(job, program);
+}
+
+/* The same with the first pair of specimens of open sizes that gives a program; the errors are those of the last. */
+static int make_open_program(struct job *job, struct program *program, const char **imported) {
+    struct diags *diags = job->diags, tried;
+    int status;
+    do {
+        diags_init(&tried, job->arena);
+        job->diags = &tried;
+        status = make_program(job, program, imported);
+        job->diags = diags;
+    } while (status < 0 && job_other_specimens(job, &tried) == 0);
+    return diags_append(diags, &tried), status;
+}
+
+int job_generate(struct job *job, struct output *output) {
+    struct program program;
+    const char *imported;
+    if ((job->twin ? make_open_program : make_program)(job, &program, &imported) < 0) return -1;
     const char *plan = job_plan_text(job);
     if (!plan) return -1;
     add_text(job, &program, "graph.rir", imported);

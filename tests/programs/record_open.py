@@ -1,0 +1,93 @@
+#!/usr/bin/env python3
+"""Records the tests of tests/programs/recorded whose dimensions are open: a file `dims` has their bounds, and each data set has other
+sizes. Expected results are ONNX Runtime's.
+
+    record_open.py DIR [GROUP...]      (with the newest onnx and onnxruntime; tests/programs/backend.py runs the result)"""
+import os
+import sys
+
+import numpy as np
+import onnx
+import onnx.parser
+import onnxruntime
+from onnx import numpy_helper
+
+# Operators that compute with extents: filters as wide as an image shrinks, grids, windows with offsets, and what exporters slice
+# tables of positions by.
+IMAGES = """
+<ir_version: 10, opset_import: ["": 20]>
+images (float[batch, 2, height, width] x, float[batch, 2, 3] theta, float[batch, 18, height, width] offsets)
+    => (float[] linear, float[] cubic, float[] inside, float[] cubic_inside, float[] halved, float[] moved, float[] aligned,
+        float[] deformed, float[] places)
+<float[4] halves = {1, 1, 0.4, 0.5}, int64[2] seven = {7, 6}, float[2, 2, 3, 3] weights = {
+ 0.1, -0.2, 0.3, 0.4, 0.5, -0.6, 0.7, 0.8, 0.9, 0.2, 0.1, -0.4, 0.3, 0.6, 0.5, 0.8, -0.7, 1,
+ 0.3, 0.2, -0.1, 0.4, 0.5, 0.9, -0.7, 0.8, 0.6, 0.2, 0.3, 0.4, 0.3, -0.6, 0.5, 0.1, 0.7, 1},
+ int64[1] zero = {0}, int64[1] one = {1}, int64[1] two = {2}, int64[1] last = {9223372036854775807}, int64[1] rows = {40}, float four = {4},
+ float[40] table = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30,
+ 31, 32, 33, 34, 35, 36, 37, 38, 39}>
+{
+    shape = Shape (x)
+    planes = Slice (shape, zero, two)
+    image = Slice (shape, two, last)
+    to = Concat <axis = 0> (planes, seven)
+    linear = Resize <mode = "linear", antialias = 1> (x, , , to)
+    cubic = Resize <mode = "cubic", antialias = 1> (x, , , to)
+    inside = Resize <mode = "linear", antialias = 1, exclude_outside = 1> (x, , , to)
+    cubic_inside = Resize <mode = "cubic", antialias = 1, exclude_outside = 1, cubic_coeff_a = -0.5> (x, , , to)
+    halved = Resize <mode = "linear", antialias = 1> (x, , halves)
+    moved_grid = AffineGrid (theta, shape)
+    moved = Add (moved_grid, four)
+    aligned_grid = AffineGrid <align_corners = 1> (theta, shape)
+    aligned = Add (aligned_grid, four)
+    deformed = DeformConv <kernel_shape = [3, 3], pads = [1, 1, 1, 1]> (x, weights, offsets)
+    height = Gather (image, zero)
+    before = Sub (rows, height)
+    first = Max (before, zero)
+    below = Sub (one, height)
+    nothing = Max (below, zero)
+    behind = Slice (table, first, last)
+    places = Slice (behind, nothing, last)
+}
+"""
+
+# group -> text of the model, bounds, shapes of the inputs, sizes
+GROUPS = {
+    "open_images": (IMAGES, {"batch": "1..3", "height": "5..24@12", "width": "4..24"},
+                    [(12, 9, 2), (24, 24, 3), (5, 4, 1), (13, 17, 1), (7, 6, 2)], ["height", "width", "batch"]),
+}
+
+
+def inputs_of(model, sizes, random):
+    for value in model.graph.input:
+        shape = [sizes.get(dim.dim_param, dim.dim_value) for dim in value.type.tensor_type.shape.dim]
+        yield value.name, random.uniform(1, 2, shape).astype("f4")
+
+
+def write(path, values):
+    with open(path, "wb") as file:
+        file.write(numpy_helper.from_array(values).SerializeToString())
+
+
+def record(folder, text, bounds, all_sizes, names):
+    model, random = onnx.parser.parse_model(text), np.random.default_rng(7)
+    os.makedirs(folder, exist_ok=True)
+    onnx.save(model, os.path.join(folder, "model.onnx"))
+    with open(os.path.join(folder, "dims"), "w", encoding="utf-8") as file:
+        file.write("".join(f"{name}={bound}\n" for name, bound in bounds.items()))
+    session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    for number, sizes in enumerate(all_sizes):
+        data = os.path.join(folder, f"test_data_set_{number}")
+        os.makedirs(data, exist_ok=True)
+        given = dict(inputs_of(model, dict(zip(names, sizes)), random))
+        for kind, arrays in ("input", given.values()), ("output", session.run(None, given)):
+            for i, values in enumerate(arrays):
+                write(os.path.join(data, f"{kind}_{i}.pb"), values)
+
+
+def main():
+    for group in sys.argv[2:] or GROUPS:
+        record(os.path.join(sys.argv[1], group), *GROUPS[group])
+
+
+if __name__ == "__main__":
+    main()
