@@ -220,6 +220,12 @@ static int range_of_open(struct lower *lower, enum rt_dtype dtype, int64_t start
     return emit_cast(lower, y, dtype);
 }
 
+/* A limit that depends on data, of which no bound is known, is most often the number of tokens that an expert gets. */
+static int refuse_unbounded(struct lower *lower, int64_t n) {
+    lower_error(lower, 505, "a range of up to %lld elements, whose limit depends on data, is too long", (long long)n);
+    return lower_help_experts(lower);
+}
+
 /* Integers from a known start by a known step, up to a limit that may depend on data. */
 static int range_of_ints(struct lower *lower, enum rt_dtype dtype) {
     int64_t start, delta, span;
@@ -234,6 +240,7 @@ static int range_of_ints(struct lower *lower, enum rt_dtype dtype) {
     int64_t n = (span > 0) == (delta > 0) && span ? (span > 0 ? span - 1 : span + 1) / delta + 1 : 0;
     if (open_is(lower->builder.graph->open, last) || open_is(lower->builder.graph->open, start))
         return range_of_open(lower, dtype, start, last, delta);
+    if (n > 1 << 28 && limit->n) return refuse_unbounded(lower, n);
     if (n > 1 << 28) return lower_error(lower, 505, "a range of %lld elements is too long", (long long)n);
     int64_t *values = ARENA_ARRAY(lower->arena, int64_t, n + 1);
     for (int64_t i = 0; i < n; i++) values[i] = start + i * delta;

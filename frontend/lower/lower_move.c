@@ -165,9 +165,7 @@ static int refuse_traced(struct lower *lower, int axis, int parts) {
     diag_help(lower->builder.diags,
               "such a Split is a loop over the experts that the example's tokens chose, which the "
               "legacy exporter traced; other tokens choose others");
-    diag_help(lower->builder.diags, "export the mixture of experts in its batched form; in transformers: "
-                                    "config._experts_implementation = \"batched_mm\"");
-    return -1;
+    return lower_help_experts(lower);
 }
 
 /* The sizes of ONNX Split-18: as given, else equal parts with a smaller last one. */

@@ -32,6 +32,11 @@ int lower_too_large(struct lower *lower) {
 int lower_too_open(struct lower *lower) {
     return lower_error(lower, 410, "a shape of several extents that depend on data");
 }
+int lower_help_experts(struct lower *lower) {
+    diag_help(lower->builder.diags, "export the mixture of experts in its batched form; in transformers: "
+                                    "config._experts_implementation = \"batched_mm\"");
+    return -1;
+}
 
 int lower_unsupported(struct lower *lower, const char *format, ...) {
     va_list args;

@@ -50,6 +50,8 @@ int lower_error(struct lower *lower, int code, const char *format, ...) __attrib
 /* E505 for the result; E410 for a shape of which more than one extent depends on data. */
 int lower_too_large(struct lower *lower);
 int lower_too_open(struct lower *lower);
+/* Help with a mixture of experts whose export follows the tokens that its experts get. Returns -1. */
+int lower_help_experts(struct lower *lower);
 /* E402, valid ONNX that rankc does not implement; the text is a form of the operator, such as "negative padding". */
 int lower_unsupported(struct lower *lower, const char *format, ...) __attribute__((format(printf, 2, 3)));
 /* E335 for a value of attribute `what` that ONNX does not have. */
