@@ -40,12 +40,12 @@ static int add_numbers(const struct build *builder, int64_t heads, int64_t times
     return graph_add_const(builder->graph, arena_printf(arena, "%s.heads", builder->node), RT_I64, 1, &n, head);
 }
 
-/* The node that adds the rows of what a slice of a cache sees; NULL: it is none. */
+/* The node that adds the rows of a cache, of which a slice or all is seen; NULL: it is none. */
 static const struct node *writer_of(const struct graph *graph, int seen) {
     const struct node *slice = made_by(graph, seen, OP_Slice);
-    if (!slice) return NULL;
-    const struct node *append = made_by(graph, slice->inputs[0], OP_Append);
-    return append ? append : made_by(graph, slice->inputs[0], OP_ScatterND);
+    const int cache = slice ? slice->inputs[0] : seen;
+    const struct node *append = made_by(graph, cache, OP_Append);
+    return append ? append : made_by(graph, cache, OP_ScatterND);
 }
 
 /* True if the node adds rows to each head. */
@@ -58,10 +58,12 @@ static bool adds_to_heads(const struct node *writer, int heads) {
 static int cache_of(const struct dividing *by, int operand) {
     const struct graph *graph = by->builder.graph;
     const struct node *writer = writer_of(graph, operand);
-    if (!writer || by->readers[operand] != 1 || by->readers[writer->inputs[0]] != 1) return -1;
+    if (!writer || by->readers[writer->inputs[0]] != 1) return -1;
     const struct tensor *seen = &graph->tensors.at[operand], *state = &graph->tensors.at[writer->inputs[0]];
     const int axis = seen->ndim - 3;
-    if (by->readers[writer->outputs[0]] != 2 /* the slice, the update */ || state->kind != TENSOR_STATE) return -1;
+    const bool sliced = operand != writer->outputs[0];
+    if (sliced && by->readers[operand] != 1) return -1;
+    if (by->readers[writer->outputs[0]] != 2 /* one beside the update */ || state->kind != TENSOR_STATE) return -1;
     if (!adds_to_heads(writer, axis) || seen->dims[axis] != state->dims[axis]) return -1;
     return graph->tensors.at[writer->outputs[0]].producer;
 }

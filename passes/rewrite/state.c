@@ -24,6 +24,7 @@
 #include "ir/build.h"
 #include "passes/pipeline.h"
 #include "passes/rewrite/rewrite.h"
+#include "passes/rewrite/state_writes.h"
 
 /* A state to which a node adds rows. */
 struct growing {
@@ -177,6 +178,10 @@ static struct growing *growing_at(const struct growth *growth, int node) {
 
 int pass_state(struct graph *graph, const struct pass_context *context) {
     struct growth growth = {.builder = {graph, context->diags, NULL}};
+    bool any = false;
+    for (int u = 0; u < graph->updates.n; u++)
+        any = any || graph->tensors.at[graph->updates.at[u].weight].kind == TENSOR_STATE;
+    if (any && state_writes(graph, context->diags) < 0) return -1;
     for (int u = 0; u < graph->updates.n; u++) {
         const struct update *update = &graph->updates.at[u];
         const struct tensor *state = &graph->tensors.at[update->weight];

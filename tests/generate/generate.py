@@ -3,7 +3,7 @@
 
     generate.py --rankc RANKC [CHECK...]
 
-decoder/ is recorded by record_decoder.py, built/ by record_builder.py."""
+decoder/ is recorded by record_decoder.py, built/ and static/ by record_caches.py."""
 import json
 import os
 import pathlib
@@ -22,7 +22,7 @@ with needed():
     import onnx
 
 HERE = pathlib.Path(__file__).resolve().parent
-DECODER, BUILT = HERE / "decoder", HERE / "built"
+DECODER = HERE / "decoder"
 REFERENCES = {one["name"]: one for one in read_json(DECODER, "references.json")["references"]}
 NEW = read_json(DECODER, "references.json")["new"]
 WORDS = {i: word for word, i in read_json(DECODER, "tokenizer.json")["model"]["vocab"].items()}
@@ -81,21 +81,27 @@ def greedy(programs, work):
 
 def copied(programs, program):
     """Bytes of caches that a step of the program copies."""
-    shown = json.loads(call(programs.rankc, "show", program, "--json").stdout)
-    return sum(rank["state_copied"] for rank in shown["ranks"])
+    ranks = json.loads(call(programs.rankc, "show", program, "--json").stdout)["ranks"]
+    expect(all(rank["state_replaced"] < 64 for rank in ranks), "a cache is replaced as a whole")
+    return sum(rank["state_copied"] for rank in ranks)
 
 
-def places(programs, work):
-    """Each row has places of its own in the cache, where new tokens overwrite the padding behind it; nothing of it is copied."""
-    dims = ["--dim", "batch_size=1..4", "--dim", "sequence_length=1..16", "--dim", "past_sequence_length=0..80", "--dim", "kv_cache_dim=8"]
-    for plan, words in {**PLANS, "tp4": ["--pas", "tp", "--plan-ngpus", "4"]}.items():
-        cut = [*words[:2], "--dim", "batch_size=2..4:2"] if "data" in plan else words
-        program = programs.compile(*cut, model=BUILT / "model.onnx", dims=dims[2:] if "data" in plan else dims)
-        expect(copied(programs, program) == 0, f"{plan}: {copied(programs, program)} bytes are copied")
-        for reference in read_json(BUILT, "references.json")["references"]:
-            got = written(programs, work, program, reference)
-            expect(got == reference["ids"], f"{plan}, {reference['name']}: {got}, not {reference['ids']}")
-    return f"{len(PLANS) + 1} plans, with more ranks than heads too"
+CACHES = {"built": ["batch_size=BATCH", "sequence_length=1..16", "past_sequence_length=0..80", "kv_cache_dim=8"],
+          "static": ["s10=BATCH", "s69=1..16", "s53=96"]}
+
+
+def caches(programs, work):
+    """Caches with places of each row, where new tokens overwrite the padding, and of a fixed size: nothing of them is copied."""
+    for name, sizes in CACHES.items():
+        for plan, words in {**PLANS, "tp4": ["--pas", "tp", "--plan-ngpus", "4"]}.items():
+            batch = "2..4:2" if "data" in plan else "1..4"
+            dims = [word for size in sizes for word in ("--dim", size.replace("BATCH", batch))]
+            program = programs.compile(*words[:2 if "data" in plan else None], model=HERE / name / "model.onnx", dims=dims)
+            expect(copied(programs, program) == 0, f"{name}, {plan}: {copied(programs, program)} bytes are copied")
+            for reference in read_json(HERE / name, "references.json")["references"]:
+                got = written(programs, work, program, reference)
+                expect(got == reference["ids"], f"{name}, {plan}, {reference['name']}: {got}, not {reference['ids']}")
+    return f"{len(CACHES)} caches, {len(PLANS) + 1} plans, with more ranks than heads too"
 
 
 def sides(programs, work):
@@ -326,7 +332,7 @@ def main():
     parser = parser_of(__doc__)
     parser.add_argument("checks", nargs="*")
     given = parser.parse_args()
-    checks = (greedy, places, sides, files, texts, draws, roles, refusals, configurations, copies, signals)
+    checks = (greedy, caches, sides, files, texts, draws, roles, refusals, configurations, copies, signals)
     with tempfile.TemporaryDirectory(prefix="rankc-generate-") as place:
         programs = Programs(given.rankc, place)
         return report([(check.__name__, lambda work, check=check: check(programs, work)) for check in checks
