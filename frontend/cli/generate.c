@@ -12,8 +12,11 @@
 #include <unistd.h>
 
 #include "frontend/cli/cache.h"
+#include "frontend/cli/generate_encoders.h"
 #include "frontend/cli/generate_text.h"
 #include "frontend/cli/start.h"
+#include "frontend/config/generation.h"
+#include "frontend/driver/output/temporary.h"
 #include "ir/base/own.h"
 #include "runtime/base/io/file.h"
 #include "runtime/base/roles.h"
@@ -22,7 +25,9 @@ struct generate {
     struct cli *cli;
     struct compiled_model compiled;
     const struct rt_json *about; /* "generation" of the manifest */
-    struct token_rows prompts;
+    struct encoders *encoders;   /* NULL: there are none */
+    struct token_rows source;    /* token ids of the encoder */
+    struct token_rows prompts;   /* and of the decoder */
     struct option_files inputs;  /* those that are not the prompts */
     struct option_texts stops;   /* texts of --stop */
     struct option_texts ids;     /* its token ids */
@@ -155,26 +160,103 @@ static int open_tokenizer(struct generate *generate) {
 
 /* Prompts --------------------------------------------------------------------------------------------------------- */
 
-static int read_prompts(struct generate *generate) {
-    struct cli *cli = generate->cli;
-    const char *ids = NULL, *mask = NULL;
-    for (int i = 0; i < cli->options->inputs.all.n; i++) {
-        const struct option_file *input = &cli->options->inputs.all.at[i];
-        if (has_role(generate, input->name, RT_ROLE_IDS, "input_ids"))
-            ids = input->path;
-        else if (has_role(generate, input->name, RT_ROLE_MASK, "attention_mask"))
-            mask = input->path;
+/* Files of token ids and of their mask; NULL: none. */
+struct prompt_files {
+    const char *ids, *mask;
+};
+
+/* Gives each --input to what takes it. The decoder's prompts may have the names that they have beside an encoder. */
+static struct prompt_files sort_inputs(struct generate *generate) {
+    const struct option_files *inputs = &generate->cli->options->inputs;
+    const bool encoded = generate->encoders != NULL;
+    struct prompt_files files = {0};
+    for (int i = 0; i < inputs->all.n; i++) {
+        const struct option_file *input = &inputs->all.at[i];
+        if (encoded && encoders_take(generate->encoders, input)) continue;
+        if (has_role(generate, input->name, RT_ROLE_IDS, encoded ? "decoder_input_ids" : "input_ids"))
+            files.ids = input->path;
+        else if (has_role(generate, input->name, RT_ROLE_MASK, encoded ? "decoder_attention_mask" : "attention_mask"))
+            files.mask = input->path;
         else
-            VEC_PUSH(cli->arena, &generate->inputs.all, *input);
+            VEC_PUSH(generate->cli->arena, &generate->inputs.all, *input);
     }
-    if (ids && cli->options->prompts.all.n)
+    return files;
+}
+
+/* Prompts of an encoder or a decoder: of a file, else of --prompt; none is an error unless `optional`. */
+static int read_rows(struct generate *generate, struct prompt_files files, bool optional, struct token_rows *rows) {
+    struct cli *cli = generate->cli;
+    if (files.ids && cli->options->prompts.all.n)
         return diag_error(cli->diags, 200, EXIT_USAGE, NULL, "--prompt and an --input of token ids exclude each other");
-    if (ids) return prompts_of_file(&generate->prompts, ids, mask, cli);
-    if (cli->options->prompts.all.n)
-        return prompts_of_texts(&generate->prompts, &cli->options->prompts, generate->tokenizer, cli);
+    if (files.ids) return prompts_of_file(rows, files.ids, files.mask, cli);
+    if (cli->options->prompts.all.n) return prompts_of_texts(rows, &cli->options->prompts, generate->tokenizer, cli);
+    if (optional) return 0;
     diag_error(cli->diags, 200, EXIT_USAGE, NULL, "there is no prompt");
     diag_help(cli->diags, "--prompt TEXT, or --input input_ids=FILE.npy");
     return -1;
+}
+
+/* The decoder's prompts beside an encoder: each row is that of the model's configuration. */
+static int begin_rows(struct generate *generate) {
+    struct cli *cli = generate->cli;
+    const struct rt_json *start = rt_json_member(generate->about, "start");
+    const int64_t rows = encoders_rows(generate->encoders, &generate->source);
+    struct token_row row = {0};
+    for (const struct rt_json *id = start ? start->first : NULL; id; id = id->next) {
+        int64_t number;
+        if (rt_json_int(id, &number)) VEC_PUSH(cli->arena, &row.ids, number);
+    }
+    if (!row.ids.n) {
+        diag_error(cli->diags, 200, EXIT_USAGE, NULL,
+                   "no configuration beside the model gives the decoder's first token (decoder_start_token_id)");
+        diag_help(cli->diags, "--input decoder_input_ids=FILE.npy gives it");
+        return -1;
+    }
+    for (int64_t i = 0; i < (rows > 0 ? rows : 1); i++) VEC_PUSH(cli->arena, &generate->prompts.all, row);
+    return 0;
+}
+
+/* The decoder's first tokens from a file: a row for each of the encoder's. */
+static int read_begin(struct generate *generate, struct prompt_files files) {
+    struct cli *cli = generate->cli;
+    const int64_t rows = encoders_rows(generate->encoders, &generate->source);
+    if (prompts_of_file(&generate->prompts, files.ids, files.mask, cli) < 0) return -1;
+    if (rows < 0 || rows == generate->prompts.all.n) return 0;
+    return diag_error(cli->diags, 915, EXIT_MALFORMED, diag_quote(cli->diags, files.ids),
+                      "there are %d rows of the decoder's first tokens, but %" PRId64 " for the encoder",
+                      generate->prompts.all.n, rows);
+}
+
+/* The role of an input of the decoder, for encoders_link. */
+static enum rt_role decoder_role(const void *context, const char *name) {
+    const struct generate *generate = context;
+    const char *word = role_of(generate, name);
+    for (int i = 0; i < generate->inputs.all.n; i++)
+        if (strcmp(generate->inputs.all.at[i].name, name) == 0) return RT_ROLE_GIVEN;
+    return word ? rt_role_by_word(word) : RT_ROLE_NONE;
+}
+
+/* The encoder has the prompts, the decoder begins with tokens of its own. */
+static int read_encoded(struct generate *generate, struct prompt_files files) {
+    struct cli *cli = generate->cli;
+    const struct prompt_files source = {encoders_ids(generate->encoders), encoders_mask(generate->encoders)};
+    int64_t pad = 0;
+    if (cli->options->prompts.all.n && !encoders_read_ids(generate->encoders)) {
+        diag_error(cli->diags, 200, EXIT_USAGE, NULL, "--prompt is the encoder's, which takes no token ids");
+        diag_help(cli->diags, "--input decoder_input_ids=FILE.npy gives the first tokens of the decoder");
+        return -1;
+    }
+    if (read_rows(generate, source, !encoders_read_ids(generate->encoders), &generate->source) < 0) return -1;
+    if (files.ids ? read_begin(generate, files) < 0 : begin_rows(generate) < 0) return -1;
+    rt_json_int(rt_json_member(generate->about, "pad"), &pad);
+    const struct encoded encoded = {&generate->source, &generate->prompts, pad, generate->directory};
+    if (encoders_prepare(generate->encoders, &encoded) < 0) return -1;
+    return encoders_link(generate->encoders, &generate->compiled, decoder_role, generate);
+}
+
+static int read_prompts(struct generate *generate) {
+    const struct prompt_files files = sort_inputs(generate);
+    return generate->encoders ? read_encoded(generate, files) : read_rows(generate, files, false, &generate->prompts);
 }
 
 /* A directory of this user alone, whose name is short enough for a socket. */
@@ -199,10 +281,7 @@ static int write_text(struct cli *cli, const char *path, const char *text) {
 }
 
 static void remove_directory(const struct generate *generate) {
-    if (!generate->directory) return;
-    unlink(path_of(generate, "prompts"));
-    unlink(path_of(generate, "report"));
-    rmdir(generate->directory);
+    if (generate->directory) temporary_remove(generate->directory);
 }
 
 /* What is shown -------------------------------------------------------------------------------------------------- */
@@ -331,27 +410,92 @@ static int open_texts(struct generate *generate) {
 }
 
 static int generate_compiled(struct generate *generate) {
-    if (check_state(generate) < 0 || open_tokenizer(generate) < 0 || read_prompts(generate) < 0 ||
-        open_texts(generate) < 0 || make_directory(generate) < 0)
-        return -1;
-    const int status = start(generate);
+    int status = -1;
+    if (check_state(generate) < 0 || open_tokenizer(generate) < 0 || make_directory(generate) < 0) return -1;
+    if (!encoders_open(&generate->encoders, &generate->cli->options->encoders, generate->cli) &&
+        !read_prompts(generate) && !open_texts(generate))
+        status = generate->encoders ? encoders_run(generate->encoders, &generate->inputs) : 0;
+    if (!status) status = start(generate);
     remove_directory(generate);
+    encoders_close(generate->encoders);
     texts_close(generate->texts);
     return status;
 }
 
-/* Compiles the model with state, and bounds from the configuration beside it. */
-static int compile_with_state(const struct options *given, const char *directory, struct cli *cli,
-                              struct driver_result *result) {
-    (void)directory;
-    return driver_compile(given, cli->arena, cli->diags, result);
+/* MODEL.onnx ------------------------------------------------------------------------------------------------------ */
+
+/* What the prompts need: rows of the batch, and tokens of the longest with those that are to be written. A text has no
+ * more tokens than bytes and a few around it. */
+struct need {
+    int64_t rows, tokens;
+};
+
+static int64_t to_power_of_two(int64_t number) {
+    int64_t power = 1;
+    while (power < number && power < 1 << 30) power *= 2;
+    return power;
 }
 
-int cli_generate(struct cli *cli) {
+static struct need need_of(const struct options *options, struct cli *cli) {
+    enum { NEW_BY_DEFAULT = 128, AROUND = 8 };
+    struct need need = {options->prompts.all.n, 0};
+    struct diags ignored; /* errors are found when the prompts are read */
+    struct cli silent = *cli;
+    struct token_rows read = {0};
+    diags_init(&ignored, cli->arena);
+    silent.diags = &ignored;
+    for (int i = 0; i < options->prompts.all.n; i++) {
+        const int64_t bytes = (int64_t)strlen(options->prompts.all.at[i]) + AROUND;
+        if (bytes > need.tokens) need.tokens = bytes;
+    }
+    for (int i = 0; i < options->inputs.all.n; i++)
+        if (generation_role(options->inputs.all.at[i].name, false) == RT_ROLE_IDS &&
+            prompts_of_file(&read, options->inputs.all.at[i].path, NULL, &silent) == 0)
+            need.rows = read.all.n;
+    for (int i = 0; i < read.all.n; i++)
+        if (read.all.at[i].ids.n > need.tokens) need.tokens = read.all.at[i].ids.n;
+    need.tokens += options->max_new_tokens ? options->max_new_tokens : NEW_BY_DEFAULT;
+    return (struct need){to_power_of_two(need.rows), to_power_of_two(need.tokens)};
+}
+
+/* Compiles the model with state, and bounds from the configuration beside it, and says which. */
+static int compile_with_state(const struct options *given, const char *directory, struct cli *cli,
+                              struct driver_result *result) {
+    struct options options = *given;
+    struct option_sizes sizes;
+    struct strbuf said;
+    struct diags diags;
+    struct cli now = *cli;
+    const struct need need = need_of(given, cli);
+    (void)directory;
+    strbuf_init(&said, cli->arena);
+    if (driver_sizes_of_decoder(given, need.rows, need.tokens, cli->arena, &sizes) < 0) sizes.all.n = 0;
+    VEC_UNSHARE(cli->arena, &options.dims.all);
+    for (int i = 0; i < sizes.all.n; i++) {
+        VEC_PUSH(cli->arena, &options.dims.all, sizes.all.at[i]);
+        strbuf_printf(&said, "%s%s=%s", i ? ", " : "",
+                      str_escape(cli->arena, sizes.all.at[i].name, strlen(sizes.all.at[i].name), 120),
+                      open_range_text(cli->arena, &sizes.all.at[i].range));
+    }
+    diags_init(&diags, cli->arena);
+    const int status = driver_compile(&options, cli->arena, &diags, result);
+    if (!status && result->made != MADE_NOTHING && said.length)
+        diag_remark(&diags, given->operand, "compiled for %s; --dim gives other bounds", strbuf_text(&said));
+    now.diags = &diags;
+    if (!status) cli_report(&now); /* before the tokens */
+    if (status) diags_append(cli->diags, &diags);
+    return status;
+}
+
+int cli_generate(struct cli *all) {
+    struct options options = *all->options;
+    struct cli here = *all, *cli = &here;
     struct generate generate = {.cli = cli};
-    const bool is_compiled = is_directory(cli->options->operand);
+    const bool is_compiled = is_directory(options.operand);
+    here.options = &options;
     if (check_numbers(cli) < 0 || (is_compiled && compiled_refuses_options(cli))) return -1;
-    if (is_compiled ? compiled_open(&generate.compiled, cli->options->operand, cli)
+    if (!options.given[OPT_STATE]) options.state = "auto";
+    if (is_compiled ? compiled_open(&generate.compiled, options.operand, cli)
                     : cache_open(&generate.compiled, compile_with_state, cli))
         return -1;
     const int status = generate_compiled(&generate);

@@ -71,19 +71,28 @@ static int read_id(const struct reader *reader, const struct rt_json *from, cons
     return is_id(value, out) ? 0 : wrong(reader, key, "a token id");
 }
 
-/* The number of tokens that the model was made for, under the keys of different families. */
-static int read_context(const struct reader *reader, const struct rt_json *from) {
-    static const char *const keys[] = {"max_position_embeddings", "n_positions", "max_target_positions", "n_ctx",
-                                       "context_length"};
-    for (size_t i = 0; i < sizeof keys / sizeof *keys && !reader->out->context; i++) {
+/* A number above 0 under the first of the keys that is there; what another file has said stays. */
+static int read_number(const struct reader *reader, const struct rt_json *from, const char *const *keys, int64_t *out) {
+    for (int i = 0; keys[i] && !*out; i++) {
         const struct rt_json *value = rt_json_member(from, keys[i]);
-        int64_t context;
+        int64_t number;
         if (is_absent(value)) continue;
-        if (!rt_json_int(value, &context) || context < 1 || context > MOST_ID)
+        if (!rt_json_int(value, &number) || number < 1 || number > MOST_ID)
             return wrong(reader, keys[i], "a whole number from 1 to 2147483647");
-        reader->out->context = context;
+        *out = number;
     }
     return 0;
+}
+
+/* Numbers have keys that differ between families. */
+static int read_numbers(const struct reader *reader, const struct rt_json *from) {
+    static const char *const contexts[] = {"max_position_embeddings", "n_positions", "max_target_positions", "n_ctx",
+                                           "context_length",          NULL};
+    static const char *const sizes[] = {"head_dim", "head_size", NULL};
+    return read_number(reader, from, contexts, &reader->out->context) < 0 ||
+                   read_number(reader, from, sizes, &reader->out->head_size) < 0
+               ? -1
+               : 0;
 }
 
 /* forced_decoder_ids: [[1, ID], [2, ID] ..] follow the start token; an entry without an id ends them. */
@@ -119,17 +128,18 @@ static int read_object(const struct reader *reader, const struct rt_json *from) 
         read_ids(reader, from, "begin_suppress_tokens", &out->suppress_first) < 0 || read_start(reader, from) < 0 ||
         read_forced(reader, from) < 0)
         return -1;
-    return read_context(reader, from);
+    return read_numbers(reader, from);
 }
 
-/* The members that say something: all of the file, its "text_config", or its "model". */
+/* The members that say something: all of the file, its "text_config", or its "model" and what is in it. */
 static int read_root(const struct reader *reader, const struct rt_json *root) {
     if (root->kind != RT_JSON_OBJECT)
         return diag_error(reader->diags, 395, EXIT_MALFORMED, reader->path, "the file is no JSON object");
-    static const char *const inner[] = {"text_config", "model"};
-    if (read_object(reader, root) < 0) return -1;
+    const struct rt_json *model = rt_json_member(root, "model");
+    const struct rt_json *const inner[] = {root, rt_json_member(root, "text_config"), model,
+                                           rt_json_member(model, "decoder")};
     for (size_t i = 0; i < sizeof inner / sizeof *inner; i++)
-        if (read_object(reader, rt_json_member(root, inner[i])) < 0) return -1;
+        if (read_object(reader, inner[i]) < 0) return -1;
     return 0;
 }
 
@@ -180,10 +190,32 @@ int generation_read(struct arena *arena, struct diags *diags, const char *model,
 
 /* The manifest ----------------------------------------------------------------------------------------------------- */
 
-static enum rt_role role_of(const char *name) {
-    for (size_t i = 0; i < sizeof role_names / sizeof *role_names; i++)
-        if (fnmatch(role_names[i].pattern, name, 0) == 0) return role_names[i].role;
-    return RT_ROLE_NONE;
+enum rt_role generation_role(const char *name, bool decoder_ids) {
+    enum rt_role role = RT_ROLE_NONE;
+    for (size_t i = 0; i < sizeof role_names / sizeof *role_names && !role; i++)
+        if (fnmatch(role_names[i].pattern, name, 0) == 0) role = role_names[i].role;
+    return role == RT_ROLE_MASK && decoder_ids && !strstr(name, "decoder_") ? RT_ROLE_ENCODER_MASK : role;
+}
+
+static bool continues(const char *name, const char *beginning, const char **rest) {
+    *rest = name + strlen(beginning);
+    return strncmp(name, beginning, strlen(beginning)) == 0;
+}
+
+bool generation_carries(const char *output, const char *input) {
+    static const struct {
+        const char *input, *output;
+    } carried[] = {
+#define CARRIED(input, output) {input, output},
+#include "frontend/config/carried_names.def"
+#undef CARRIED
+    };
+    const char *left, *right;
+    for (size_t i = 0; i < sizeof carried / sizeof *carried; i++)
+        if (continues(input, carried[i].input, &left) && continues(output, carried[i].output, &right) &&
+            strcmp(left, right) == 0)
+            return true;
+    return false;
 }
 
 static void put_ids(struct rt_json_writer *writer, const char *key, const struct id_list *ids) {
@@ -206,10 +238,14 @@ static const char *logits_of(const struct graph *graph) {
 
 void generation_put_roles(struct rt_json_writer *writer, const struct graph *graph) {
     const char *logits = logits_of(graph);
+    bool decoder_ids = false;
+    for (int i = 0; i < graph->inputs.n; i++)
+        decoder_ids = decoder_ids || !strcmp(graph->tensors.at[graph->inputs.at[i]].name, "decoder_input_ids");
     rt_json_key_open(writer, "roles", '{', RT_JSON_LINES);
     for (int i = 0; i < graph->inputs.n; i++) {
         const char *name = graph->tensors.at[graph->inputs.at[i]].name;
-        if (role_of(name)) rt_json_key_text(writer, name, rt_role_row(role_of(name))->word);
+        const enum rt_role role = generation_role(name, decoder_ids);
+        if (role) rt_json_key_text(writer, name, rt_role_row(role)->word);
     }
     rt_json_close(writer, '}');
     if (logits) rt_json_key_text(writer, "logits", logits);

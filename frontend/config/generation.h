@@ -5,6 +5,7 @@
 
 #include "ir/ir.h"
 #include "ir/base/diag.h"
+#include "runtime/base/roles.h"
 #include "runtime/base/text/json.h"
 
 struct id_list {
@@ -16,6 +17,7 @@ struct generation {
     struct id_list start;  /* of an encoder-decoder: the decoder's first tokens, with those that are forced */
     int64_t pad;           /* -1: none */
     int64_t context;       /* tokens that the model was made for; 0: not known */
+    int64_t head_size;     /* of keys and values; 0: not known */
     const char *tokenizer; /* tokenizer.json beside the model, an absolute path; NULL: there is none */
 };
 
@@ -25,6 +27,14 @@ struct generation {
 /* Reads the files beside `model`, or one level above a directory onnx/. Without files everything is empty. 0, or -1
  * after E0395: a file that is no JSON or too large, a key of another type, an id that is none. */
 int generation_read(struct arena *arena, struct diags *diags, const char *model, struct generation *out);
+
+/* The role that an input has by its name (role_names.def). decoder_ids: an input beside it is named decoder_input_ids,
+ * so that names without "decoder" are the encoder's. */
+enum rt_role generation_role(const char *name, bool decoder_ids);
+
+/* True if the output of an encoder, or of a decoder without caches, is by its name the value of a decoder's input
+ * (carried_names.def). */
+bool generation_carries(const char *output, const char *input);
 
 /* Writes what the files say: members of the object that is open. */
 void generation_put(struct rt_json_writer *writer, const struct generation *generation);

@@ -46,6 +46,9 @@ struct import_bind {
 /* True if the text can be import_bind.numbers. */
 bool import_is_numbers(const char *text);
 
+/* The input by which merged decoders choose between a branch that has caches and one that has none. */
+#define IMPORT_BRANCH "use_cache_branch"
+
 struct import_options {
     int ndims, nshapes, nbinds;
     const struct import_dim *dims;
@@ -70,6 +73,16 @@ int import_model(struct arena *arena, struct diags *diags, struct onnx_model *mo
  * those that have an initializer or are named in `bound` (of --bind and --shared). Its name, in the model or `arena`;
  * NULL: there is none. */
 const char *import_batch_dim(struct arena *arena, const struct onnx_model *model, int nbound, const char *const *bound);
+
+/* The symbolic dimensions of all inputs without an initializer, in order; names as --dim takes them. */
+struct import_open_dim {
+    const char *input, *name;
+    int dim, ndim;
+};
+struct import_open_dims {
+    VEC(struct import_open_dim) all;
+};
+void import_open_dims(struct arena *arena, const struct onnx_model *model, struct import_open_dims *out);
 
 /* The symbolic dimensions of an input of that name, with the sizes of such a shape: *n of at most ndim, names as --dim
  * takes them. False: the model has no such input, or one of another number of dimensions. */

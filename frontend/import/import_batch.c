@@ -37,6 +37,24 @@ const char *import_batch_dim(struct arena *arena, const struct onnx_model *model
     return batch;
 }
 
+void import_open_dims(struct arena *arena, const struct onnx_model *model, struct import_open_dims *out) {
+    const Onnx__GraphProto *graph = model->proto->graph;
+    struct map constants;
+    map_init(&constants, arena);
+    note_constants(&constants, graph, 0, NULL);
+    for (size_t i = 0; i < graph->n_input; i++) {
+        const Onnx__TypeProto__Tensor *type = sizes_tensor_type(graph->input[i]);
+        const char *input = onnx_text(graph->input[i]->name);
+        if (!type || !type->shape || map_get(&constants, input, strlen(input)) >= 0) continue;
+        for (size_t d = 0; d < type->shape->n_dim && type->shape->n_dim <= RT_MAX_NDIM; d++)
+            if (!sizes_is_number(type->shape->dim[d]))
+                VEC_PUSH(
+                    arena, &out->all,
+                    ((struct import_open_dim){arena_strdup(arena, input), sizes_dim_name(graph->input[i], d, arena),
+                                              (int)d, (int)type->shape->n_dim}));
+    }
+}
+
 bool import_dims_of_input(struct arena *arena, const struct onnx_model *model, const char *input, int ndim,
                           const int64_t *shape, int *n, struct import_dim *dims) {
     const Onnx__GraphProto *graph = model->proto->graph;

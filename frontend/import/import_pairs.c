@@ -122,8 +122,11 @@ struct pairs {
     VEC(const char *) alone; /* inputs that are of a pattern and have no output, or none of their own */
 };
 
+/* An output without elements is no new value: merged decoders have such for caches of the encoder. */
 static bool fits(const struct graph *graph, int input, int output) {
     const struct tensor *past = &graph->tensors.at[input], *present = &graph->tensors.at[graph->outputs.at[output]];
+    for (int d = 0; d < present->ndim; d++)
+        if (present->dims[d] == 0) return false;
     return past->ndim == present->ndim && past->dtype == present->dtype;
 }
 
@@ -240,6 +243,22 @@ static int apply(struct pairs *pairs) {
     return 0;
 }
 
+/* A merged decoder whose branch without caches was chosen (--bind use_cache_branch=false) takes none. */
+static void drop_unread(struct pairs *pairs) {
+    struct import *import = pairs->import;
+    bool chosen = false;
+    int n = 0;
+    for (int i = 0; i < import->options->nbinds; i++)
+        chosen = chosen || strcmp(import->options->binds[i].input, IMPORT_BRANCH) == 0;
+    for (int i = 0; chosen && i < pairs->all.n; i++) {
+        if (is_read(import->graph, pairs->all.at[i].input))
+            pairs->all.at[n++] = pairs->all.at[i];
+        else
+            remove_input(import->graph, pairs->all.at[i].input);
+    }
+    if (chosen) pairs->all.n = n;
+}
+
 int import_pairs(struct import *import) {
     const char *text = import->options->state;
     const bool none = !text || strcmp(text, "none") == 0, automatic = none || strcmp(text, "auto") == 0;
@@ -249,6 +268,7 @@ int import_pairs(struct import *import) {
     find(&pairs, automatic ? PATTERNS : pairs.given.n, automatic ? patterns : pairs.given.at);
     if (check_given(&pairs) < 0) return -1;
     if (none) {
+        drop_unread(&pairs);
         if (pairs.all.n)
             diag_remark(import->diags, import->model->place,
                         "%d inputs and outputs look like state that steps keep (%s): "

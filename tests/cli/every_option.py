@@ -33,7 +33,7 @@ GPT2_LOSS = ["--train", "--loss", "cross_entropy:logits=logits,labels=labels"]
 CHECKED_BY = {
     "state": "states", "ops": "user operators ..", "check": "cli operators", "broadcast": "runtime mpi", "broadcast-weights": "runtime mpi",
     "constraints": "cli constraints",
-    **dict.fromkeys(("prompt", "tokenizer", "max-new-tokens", "stop", "temperature", "top-k", "top-p", "min-p",
+    **dict.fromkeys(("prompt", "encoder", "tokenizer", "max-new-tokens", "stop", "temperature", "top-k", "top-p", "min-p",
                      "repetition-penalty", "seed", "role"), "generate .."),
 }
 

@@ -287,6 +287,24 @@ def copies(programs, work):
     return "self-contained"
 
 
+def model(programs, work):
+    """The model itself: compiled into the cache with state, and bounds from its configuration and the prompts, which are said."""
+    path = shutil.copytree(DECODER, pathlib.Path(work) / "m") / "model.onnx"
+    env = {**os.environ, "XDG_CACHE_HOME": f"{work}/cache"}
+    reference = REFERENCES["three"]
+    words = [path, *prompts(work, reference["prompts"]), "--max-new-tokens", NEW, "--json"]
+    for said in ("batch=1..4, sequence=1..128, past_sequence=0..128", ""):
+        done = programs.generate(*words, env=env)
+        expect(json.loads(done.stdout)["ids"] == reference["ids"], done.stdout)
+        expect(said in done.stderr if said else not done.stderr, done.stderr)
+    done = programs.generate(path, *prompts(work, REFERENCES["one"]["prompts"]), "--max-new-tokens", NEW, "--json", "--dim",
+                             "past_sequence=0..40", "--pas", "tp", "--plan-ngpus", 2, env=env)
+    expect(json.loads(done.stdout)["ids"] == REFERENCES["one"]["ids"] and "past_sequence=" not in done.stderr, done.stderr)
+    said = programs.generate(path, "--prompt", "owl", "--max-new-tokens", 200, status=5, env=env).stderr
+    expect("places in the caches, which have 128" in said, said)
+    return "bounds by themselves"
+
+
 def begin(programs, program, work, *words):
     """A generation that takes long, once its ranks have begun: the process, and its children."""
     out = subprocess.Popen([programs.rankc, "generate", program, "--threads", "1", *map(str, words), "--output-dir", f"{work}/cut"],
@@ -332,7 +350,7 @@ def main():
     parser = parser_of(__doc__)
     parser.add_argument("checks", nargs="*")
     given = parser.parse_args()
-    checks = (greedy, caches, sides, files, texts, draws, roles, refusals, configurations, copies, signals)
+    checks = (greedy, caches, sides, files, texts, draws, roles, refusals, configurations, copies, model, signals)
     with tempfile.TemporaryDirectory(prefix="rankc-generate-") as place:
         programs = Programs(given.rankc, place)
         return report([(check.__name__, lambda work, check=check: check(programs, work)) for check in checks

@@ -282,6 +282,24 @@ static int find_shared(struct job *job) {
     return 0;
 }
 
+/* With --state, a decoder whose outer If is on an input takes the branch with caches, which begin empty: a bind. */
+static void bind_branch(struct job *job, struct import_options *import) {
+    const Onnx__GraphProto *graph = job->model->proto->graph;
+    const char *state = job->options->state;
+    bool has = false;
+    if (!state || strcmp(state, "none") == 0) return;
+    for (size_t i = 0; i < graph->n_input; i++)
+        has = has || strcmp(onnx_text(graph->input[i]->name), IMPORT_BRANCH) == 0;
+    for (int i = 0; i < import->nbinds; i++) has = has && strcmp(import->binds[i].input, IMPORT_BRANCH) != 0;
+    if (!has) return;
+    struct import_bind *binds = ARENA_ARRAY(job->arena, struct import_bind, import->nbinds + 1);
+    for (int i = 0; i < import->nbinds; i++) binds[i] = import->binds[i];
+    binds[import->nbinds++] = (struct import_bind){.input = IMPORT_BRANCH, .numbers = "true"};
+    import->binds = binds;
+    diag_remark(job->diags, job->model->place,
+                "input '" IMPORT_BRANCH "' is true: the decoder has caches, which are empty at first");
+}
+
 static int import_onnx(struct job *job) {
     const struct options *options = job->options;
     struct import_options import = {.ndims = options->dims.all.n, .dtype = job_dtype(job)};
@@ -305,6 +323,7 @@ static int import_onnx(struct job *job) {
     import.state = options->state;
     import.nbinds = job->side.nbinds;
     import.binds = job->side.binds;
+    bind_branch(job, &import);
     if (import_model(job->arena, job->diags, job->model, &import, &job->graph) < 0) return -1;
     return job->diags->errors || check_sync(job) < 0 ? -1 : find_shared(job);
 }
