@@ -29,7 +29,7 @@
 #include "ir/base/vec.h"
 #include "runtime/base/contract.h"
 
-enum { OPEN_SIZES = RT_MAX_SIZES, OPEN_SPECIMENS = 8 /* that a compile tries */ };
+enum { OPEN_SIZES = RT_MAX_SIZES, OPEN_SPECIMENS = 12 /* that a compile tries */ };
 
 /* least, least + step .. most; plans are decided at `typical`. A fixed size: all of them the same, and step 1. */
 struct open_range {

@@ -647,7 +647,7 @@ static void put_product(struct local *local, char first) {
         texts[n++] = factor_text(local, f, false);
         p *= local->extent[f];
     }
-    if (p <= INT_MAX)
+    if (open_most(local->graph->open, p) <= INT_MAX)
         strbuf_puts(&local->out, sizes_times(local->out.arena, n, texts));
     else
         strbuf_printf(&local->out, "%lld", (long long)p);
