@@ -12,7 +12,7 @@ sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
 from rankc_test import call, printed, rankc_of  # noqa: E402
 
 TESTS = pathlib.Path(__file__).resolve().parent.parent
-MLP, DECODER = TESTS / "training/mlp", TESTS / "generate/decoder/model.onnx"
+MLP, DECODER = TESTS / "training/mlp", TESTS.parent / "samples/generate/words/model.onnx"
 NOTHING, ALL = "nothing", "all"
 DIMS = "--dim batch=1 --dim sequence=1..8 --dim past_sequence=0..32"
 DATA = f"--data target={MLP}/target.npy --data x={MLP}/x.npy"

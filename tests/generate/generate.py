@@ -3,7 +3,7 @@
 
     generate.py --rankc RANKC [CHECK...]
 
-decoder/ is recorded by record_decoder.py, built/ and static/ by record_caches.py."""
+samples/generate/words is recorded by record_decoder.py, built/ and static/ by record_caches.py."""
 import json
 import os
 import pathlib
@@ -22,7 +22,7 @@ with needed():
     import onnx
 
 HERE = pathlib.Path(__file__).resolve().parent
-DECODER = HERE / "decoder"
+DECODER = HERE.parent.parent / "samples" / "generate" / "words"
 REFERENCES = {one["name"]: one for one in read_json(DECODER, "references.json")["references"]}
 NEW = read_json(DECODER, "references.json")["new"]
 WORDS = {i: word for word, i in read_json(DECODER, "tokenizer.json")["model"]["vocab"].items()}

@@ -48,7 +48,7 @@ def export_static(model, out):
     for node in exported.graph.node:  # where the exporter ran
         del node.metadata_props[:]
     onnx.save(exported, out / "model.onnx")
-    shutil.copy(pathlib.Path(__file__).parent / "decoder" / "generation_config.json", out)
+    shutil.copy(pathlib.Path(__file__).parents[2] / "samples" / "generate" / "words" / "generation_config.json", out)
 
 
 def main():

@@ -4,7 +4,7 @@ makes the caches of the encoder, and a decoder with a past; or a merged decoder;
 
     sequences.py --rankc RANKC [CHECK...]
 
-t5/ and whisper/ are recorded by record_sequences.py."""
+whisper/ and samples/generate/t5 are recorded by record_sequences.py."""
 import json
 import os
 import pathlib
@@ -21,6 +21,8 @@ with needed():
     from onnx import TensorProto, helper, numpy_helper
 
 HERE = pathlib.Path(__file__).resolve().parent
+T5 = HERE.parent.parent / "samples" / "generate" / "t5"
+FOLDERS = {"t5": T5, "whisper": HERE / "whisper"}
 PLANS = {"one": [], "tp2": ["--pas", "tp", "--plan-ngpus", "2"]}
 OWN = ["--dim", "decoder_sequence_length=1..4", "--dim", "past_decoder_sequence_length=0..40"]
 PARTS = {"encoder": ("encoder_model.onnx", []), "first": ("decoder_model.onnx", OWN[:2]),
@@ -28,7 +30,7 @@ PARTS = {"encoder": ("encoder_model.onnx", []), "first": ("decoder_model.onnx", 
 
 
 def references(family):
-    return {one["name"]: one for one in read_json(HERE / family, "references.json")["references"]}
+    return {one["name"]: one for one in read_json(FOLDERS[family], "references.json")["references"]}
 
 
 class Programs:
@@ -38,7 +40,7 @@ class Programs:
 
     def compile(self, family, part, *words, model=None, batch="1..4", source="1..8"):
         name, own = PARTS[part]
-        model = model or HERE / family / name
+        model = model or FOLDERS[family] / name
         dims = [f"batch_size={batch}", *([f"encoder_sequence_length={source}"] if family == "t5" else [])]
         key = (str(model), part, *words, batch, source)
         if key not in self.made:
@@ -89,10 +91,10 @@ def family(name):
 def texts(programs, work):
     """A prompt is the encoder's text; prompts of several lengths are told by its mask."""
     program, encoders = programs.of("t5")
-    words = {i: word for word, i in read_json(HERE / "t5", "tokenizer.json")["model"]["vocab"].items()}
+    words = {i: word for word, i in read_json(T5, "tokenizer.json")["model"]["vocab"].items()}
     case = references("t5")["three"]
     rows = [[i for i, real in zip(ids, mask) if real] for ids, mask in zip(case["input_ids"], case["attention_mask"])]
-    plain = read_json(HERE / "t5", "tokenizer.json")
+    plain = read_json(T5, "tokenizer.json")
     plain["post_processor"] = None  # prompts as they were recorded
     pathlib.Path(work, "plain.json").write_text(json.dumps(plain), encoding="utf-8")
     prompts = [word for row in rows for word in ("--prompt", " ".join(words[i] for i in row))]
@@ -104,7 +106,7 @@ def texts(programs, work):
 
 def merged(path):
     """One file as optimum merges decoders: If use_cache_branch, the decoder with a past, else that without."""
-    first, later = (onnx.load(HERE / "t5" / name) for name in ("decoder_model.onnx", "decoder_with_past_model.onnx"))
+    first, later = (onnx.load(T5 / name) for name in ("decoder_model.onnx", "decoder_with_past_model.onnx"))
     empty = [output.name for output in first.graph.output if ".encoder." in output.name]
     known = {value.name: value for value in [*later.graph.input, *first.graph.input]}
 
@@ -142,7 +144,7 @@ def merged(path):
 def merge(programs, work):
     """--state takes the branch with caches; the other one, without inputs for caches, is chosen by --bind."""
     model = merged(f"{work}/merged.onnx")
-    shutil.copy(HERE / "t5" / "generation_config.json", work)
+    shutil.copy(T5 / "generation_config.json", work)
     later = programs.compile("t5", "later", model=model)
     first = programs.compile("t5", "first", "--bind", "use_cache_branch=false", "--dim", "past_decoder_sequence_length=1", model=model)
     told = [one["name"] for one in read_json(next(pathlib.Path(first).glob("*/*/manifest.json")))["inputs"]]
@@ -174,7 +176,7 @@ def refusals(programs, work):
         (3, "2 rows of the decoder's first tokens, but 3 for the encoder", t5[0], [*t5[1], *given, "--input", f"decoder_input_ids={work}/rows.npy"]),
         (3, "input 'past_key_values.0.encoder.key' of the decoder is computed by no --encoder", t5[0], [*t5[1][:2], *given]),
         (3, "encoder_hidden_states' has the shape", whisper[0], [*t5[1][:2], *whisper[1][2:], *given]),
-        (2, "--prompt is the encoder's", whisper[0], [*whisper[1], "--prompt", "owl", "--tokenizer", HERE / "t5" / "tokenizer.json"]),
+        (2, "--prompt is the encoder's", whisper[0], [*whisper[1], "--prompt", "owl", "--tokenizer", T5 / "tokenizer.json"]),
         (2, "there is no prompt", t5[0], t5[1]),
         (2, "keeps state from step to step", t5[0], ["--encoder", t5[0], *given]),
         (5, "places in the caches", t5[0], [*t5[1], *given, "--max-new-tokens", 41]),
@@ -183,7 +185,7 @@ def refusals(programs, work):
         said = programs.generate(program, *words, "--output-dir", f"{work}/out", status=status).stderr
         expect(text in said, f"{text}: {said}")
         expect(not os.path.exists(f"{work}/out"), "something was written")
-    bare = shutil.copy(HERE / "t5" / "decoder_with_past_model.onnx", f"{work}/bare.onnx")
+    bare = shutil.copy(T5 / "decoder_with_past_model.onnx", f"{work}/bare.onnx")
     said = programs.generate(programs.compile("t5", "later", model=bare), *t5[1], *given, status=2).stderr
     expect("decoder_start_token_id" in said and "--input decoder_input_ids" in said, said)
     return f"{len(table) + 1}"
