@@ -46,7 +46,7 @@ static int add(struct reader *reader, const struct place *place, int64_t expecte
     if (before && same_token(before, &token)) return 0;
     if (show(reader, normalizers, &token)) return -1;
     if (!token.shown.bytes)
-        return read_malformed(reader, place, "an added token of which normalization leaves nothing");
+        return read_unsupported(reader, place, "an added token of which normalization leaves nothing");
     const bool is_new = map_get(&added->contents, content.at, content.bytes) < 0;
     if (is_new && vocabulary_id(&model->vocabulary, content) < 0) added->count++;
     map_put(&added->contents, content.at, content.bytes, token.id);

@@ -22,11 +22,22 @@ static void map_characters(const struct part *part, struct work *work, struct te
     *text = made;
 }
 
+/* The bytes of the first characters of a text, as many as there are in another. */
+static size_t as_many(struct span text, struct span other) {
+    size_t bytes = 0;
+    for (int64_t count = utf8_count(other); count && bytes < text.bytes; count--) {
+        int32_t code;
+        bytes += (size_t)utf8_get(text.at + bytes, &code);
+    }
+    return bytes;
+}
+
+/* Marks of one base may change their order: the first of those that result stand for the first of those that were. */
 static int take_normal(struct work *work, struct text *text, bool compose, bool compatible) {
     const struct span first =
         unicode_normal(work->arena, (struct span){text->span.at, text->origin}, compose, compatible);
     const struct span made = unicode_normal(work->arena, text->span, compose, compatible);
-    *text = (struct text){made, first.bytes < made.bytes ? first.bytes : made.bytes};
+    *text = (struct text){made, as_many(made, first)};
     return 0;
 }
 

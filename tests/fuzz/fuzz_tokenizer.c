@@ -10,7 +10,8 @@
 
 enum { BUDGET = 64 << 20 };
 
-/* Words, spaces, digits, marks, an emoji of several characters, bytes that are no text, names of tokens. */
+/* Words, spaces, digits, marks, an emoji of several characters, bytes that are no text, names of tokens, marks whose
+ * order normalization changes. */
 static const char *const texts[] = {
     "",
     "Hello, world! I'll don't  'S\t12345 x_1\r\n\n  end ",
@@ -21,6 +22,7 @@ static const char *const texts[] = {
     "\xff\xfe a\xe2\x82 \xf0\x9f\x98 \xed\xa0\x80",
     "<s>[CLS] the</s> <unk><|endoftext|>\n\n\n[MASK] Yesterday <0x41>",
     "                                        a",
+    "\xcc\x87\xf0\x90\xa8\xba a",
 };
 
 static void check_stream(struct tokenizer *tokenizer, struct arena *arena, struct diags *diags,

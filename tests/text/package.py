@@ -4,6 +4,7 @@ the package's.
 
     package.py --tokenize PROGRAM [--lines N] [--seed S] [NAME...]   compares on N lines of mixed text (10,000)
     package.py --tokenize PROGRAM --expressions [--lines N]          the same of regular expressions
+    package.py --tokenize PROGRAM --random N [--seed S]              the same of tokenizers of random parts
     package.py --record DIR                                         writes DIR/NAME.json and DIR/NAME.jsonl for recorded.py
 
 Normalizers, pre-tokenizers, post-processors, decoders and added tokens are literally those of the models' tokenizer.json;
@@ -484,6 +485,188 @@ def expressions(program, lines, work):
     return wrong
 
 
+# Random tokenizers: any parts together.
+
+BEHAVIOURS = ("Removed", "Isolated", "MergedWithPrevious", "MergedWithNext", "Contiguous")
+
+
+def random_pattern(draw):
+    if draw.random() < .4:
+        return {"String": draw.choice((" ", "a", "the", "▁", "  ", ".", "\n", "é", "'"))}
+    return {"Regex": draw.choice((r"\s+", r"\w+", r"\d", r"[^a-z]+", r"(?<=a)", r"\p{L}+|\p{N}+", r" ?[^\s]+", r"x*", r"[aeiou]", r"\s+(?!\S)|\s+"))}
+
+
+def random_normalizer(draw):
+    kind = draw.choice(("NFC", "NFD", "NFKC", "NFKD", "Lowercase", "StripAccents", "Nmt", "Strip", "Replace", "Prepend", "BertNormalizer", "ByteLevel"))
+    part = {"type": kind}
+    if kind == "Strip":
+        part |= {"strip_left": draw.random() < .5, "strip_right": draw.random() < .5}
+    elif kind == "Replace":
+        part |= {"pattern": random_pattern(draw), "content": draw.choice(("", " ", "▁", "xy", "é"))}
+    elif kind == "Prepend":
+        part |= {"prepend": draw.choice(("▁", " ", "ab"))}
+    elif kind == "BertNormalizer":
+        part |= {"clean_text": draw.random() < .5, "handle_chinese_chars": draw.random() < .5, "strip_accents": draw.choice((None, True, False)),
+                 "lowercase": draw.random() < .5}
+    return part
+
+
+def random_metaspace(draw):
+    return {"type": "Metaspace", "replacement": draw.choice("▁_"), "prepend_scheme": draw.choice(("always", "first", "never")), "split": draw.random() < .5}
+
+
+def random_pre_tokenizer(draw):
+    kind = draw.choice(("ByteLevel", "Split", "Split", "Metaspace", "Metaspace", "Whitespace", "WhitespaceSplit", "Punctuation", "Digits", "BertPreTokenizer",
+                        "CharDelimiterSplit", "FixedLength"))
+    part = {"type": kind}
+    if kind == "ByteLevel":
+        part |= {"add_prefix_space": draw.random() < .5, "trim_offsets": True, "use_regex": draw.random() < .5}
+    elif kind == "Split":
+        part |= {"pattern": random_pattern(draw), "behavior": draw.choice(BEHAVIOURS), "invert": draw.random() < .3}
+    elif kind == "Metaspace":
+        part = random_metaspace(draw)
+    elif kind == "Punctuation":
+        part |= {"behavior": draw.choice(BEHAVIOURS)}
+    elif kind == "Digits":
+        part |= {"individual_digits": draw.random() < .5}
+    elif kind == "CharDelimiterSplit":
+        part |= {"delimiter": draw.choice(" a▁.")}
+    elif kind == "FixedLength":
+        part |= {"length": draw.randint(1, 6)}
+    return part
+
+
+def random_decoder(draw):
+    kind = draw.choice(("ByteLevel", "Metaspace", "ByteFallback", "Fuse", "Strip", "Replace", "WordPiece", "BPEDecoder", "CTC"))
+    part = {"type": kind}
+    if kind == "Metaspace":
+        part = random_metaspace(draw)
+    elif kind == "Strip":
+        part |= {"content": draw.choice(" ▁a"), "start": draw.randint(0, 2), "stop": 0}  # the package fails where a text is shorter than stop
+    elif kind == "Replace":
+        part |= {"pattern": random_pattern(draw), "content": draw.choice(("", " ", "xy"))}
+    elif kind == "WordPiece":
+        part |= {"prefix": draw.choice(("##", "", "a")), "cleanup": draw.random() < .5}
+    elif kind == "BPEDecoder":
+        part |= {"suffix": draw.choice(("</w>", "a", ""))}
+    elif kind == "CTC":
+        part |= {"pad_token": draw.choice(("<pad>", "a")), "word_delimiter_token": draw.choice(("|", "b")), "cleanup": draw.random() < .5}
+    elif kind == "ByteLevel":
+        part |= {"add_prefix_space": True, "trim_offsets": True, "use_regex": True}
+    return part
+
+
+def random_sequence(draw, kind, key):
+    parts = [kind(draw) for _ in range(draw.choice((0, 1, 1, 2, 3)))]
+    return None if not parts else parts[0] if len(parts) == 1 else {"type": "Sequence", key: parts}
+
+
+def random_tokens(draw):
+    """Texts that occur in lines, pieces of them and bytes."""
+    characters = [chr(c) for c in range(32, 127)] + list("éàüñß▁ĠĊ日本人한글ЖдαβΩ") + [c for c in map(chr, range(0x100, 0x144))]
+    words = [w for s in SENTENCES[:8] for w in s.split()] + WORDS
+    pieces = {w[i:j] for w in draw.sample(words, 40) for i in range(len(w)) for j in range(i + 1, min(len(w), i + 5) + 1)}
+    pieces |= {draw.choice(("▁", "##", "Ġ", "_")) + p for p in draw.sample(sorted(pieces), 60)} | {p + "</w>" for p in draw.sample(sorted(pieces), 30)}
+    tokens = draw.sample(characters, draw.randint(90, len(characters))) + sorted(pieces)
+    if draw.random() < .5:
+        tokens += [f"<0x{b:02X}>" for b in range(256)]
+    return ["<unk>", "<pad>", *dict.fromkeys(t for t in tokens if t not in ("<unk>", "<pad>"))]
+
+
+def random_model(draw):
+    tokens, kind = random_tokens(draw), draw.choice(("BPE", "BPE", "Unigram", "WordPiece", "WordLevel"))
+    vocabulary = {token: i for i, token in enumerate(tokens)}
+    if kind == "Unigram":
+        return {"type": kind, "unk_id": 0, "byte_fallback": draw.random() < .5, "vocab": [[token, -draw.randint(1, 400) / 16] for token in tokens]}
+    if kind == "WordPiece":
+        return {"type": kind, "unk_token": "<unk>", "continuing_subword_prefix": draw.choice(("##", "", "▁")), "max_input_chars_per_word": draw.choice((5, 100)),
+                "vocab": vocabulary}
+    if kind == "WordLevel":
+        return {"type": kind, "unk_token": "<unk>", "vocab": vocabulary}
+    prefix = draw.choice((None, None, "", "##"))
+    merges = []
+    for token in draw.sample(tokens, len(tokens)):
+        for i in range(1, len(token)):
+            if token[:i] in vocabulary and (prefix or "") + token[i:] in vocabulary and draw.random() < .6:
+                merges.append([token[:i], (prefix or "") + token[i:]])
+    merges = [list(m) for m in dict.fromkeys(map(tuple, merges))]
+    return {"type": kind, "dropout": None, "unk_token": draw.choice(("<unk>", None)), "continuing_subword_prefix": prefix,
+            "end_of_word_suffix": draw.choice((None, None, "</w>")), "fuse_unk": draw.random() < .5, "byte_fallback": draw.random() < .5,
+            "ignore_merges": draw.random() < .3, "vocab": vocabulary, "merges": merges}
+
+
+def random_added(draw):
+    contents = draw.sample(TOKENS + ["a", "the", "  ", ".", "é", "日", "<unk>", "ab"], draw.randint(0, 7))
+    flag = lambda chance: draw.random() < chance  # noqa: E731
+    return [{"id": 5000 + i, "content": c, "single_word": flag(.3), "lstrip": flag(.3), "rstrip": flag(.3), "normalized": flag(.5), "special": flag(.5)}
+            for i, c in enumerate(contents)]
+
+
+def random_post(draw):
+    kind = draw.choice((None, "TemplateProcessing", "BertProcessing", "RobertaProcessing", "ByteLevel"))
+    if kind == "TemplateProcessing":
+        pieces = [draw.choice(({"Sequence": {"id": "A", "type_id": 0}}, {"SpecialToken": {"id": "<s>", "type_id": 0}})) for _ in range(draw.randint(1, 4))]
+        return {"type": kind, "single": pieces, "pair": [], "special_tokens": {"<s>": {"id": "<s>", "ids": [1, 2], "tokens": ["<s>", "x"]}}}
+    if kind == "BertProcessing":
+        return {"type": kind, "sep": ["x", 1], "cls": ["y", 2]}
+    if kind == "RobertaProcessing":
+        return {"type": kind, "sep": ["x", 1], "cls": ["y", 2], "trim_offsets": False, "add_prefix_space": True}
+    return kind and {"type": kind, "add_prefix_space": True, "trim_offsets": False, "use_regex": True}
+
+
+def random_tokenizer(draw):
+    return {"version": "1.0", "truncation": None, "padding": None, "added_tokens": random_added(draw),
+            "normalizer": random_sequence(draw, random_normalizer, "normalizers"),
+            "pre_tokenizer": random_sequence(draw, random_pre_tokenizer, "pretokenizers"), "post_processor": random_post(draw),
+            "decoder": random_sequence(draw, random_decoder, "decoders"), "model": random_model(draw)}
+
+
+# What rankc refuses: the package takes every character by itself, or either of the two tokens from one time to the next.
+REFUSED = ("an added token of which normalization leaves nothing", "two added tokens are the same text when normalized")
+
+
+def compare_random(program, count, seed, work):
+    """The tokenizers give what the package gives, unless it refuses them or fails. The text of a stream is that of the package, step for
+    step; with many decoders it is not that of all tokens at once."""
+    wrong = cases = refusals = passed = 0
+    for number in range(count):
+        draw = random.Random(f"{seed} {number}")
+        path = os.path.join(work, f"{number}.json")
+        with open(path, "w", encoding="utf-8") as file:
+            json.dump(random_tokenizer(draw), file)
+        lines = [known_to(unicodedata, line_of(draw)) for _ in range(30)]
+        try:
+            tokenizer = Tokenizer.from_file(path)
+        except BaseException:  # noqa: B902: panics of the package are no Exception
+            refusals += 1
+            continue
+        done = subprocess.run([program, path], input="".join(line.hex() + "\n" for line in lines), capture_output=True, text=True, check=False)
+        results = [json.loads(line) for line in done.stdout.splitlines()]
+        if any(reason in done.stderr for reason in REFUSED):
+            passed += 1
+            continue
+        if done.returncode:
+            print(f"{seed} {number}: rankc refuses: {done.stderr}")
+            wrong += 1
+            continue
+        for line, got in zip(lines, results, strict=True):
+            try:
+                expected = reference(tokenizer, line)
+            except BaseException:  # noqa: B902
+                continue
+            cases += 1
+            what = [key for key in ("ids", "plain", "text", "skipped") if expected[key] != got.get(key)]
+            what += ["stream"] * (got.get("stream", [])[:len(expected["stream"])] != expected["stream"])
+            if what:
+                wrong += 1
+                print(f"{seed} {number}: {what} of {line.decode('utf-8')!r}")
+                for key in what:
+                    print(f"    package {expected[key]}\n    rankc   {got.get(key, got)}")
+                break
+    print(f"{count} random tokenizers, of which the package refuses {refusals} and rankc {passed}; {cases} lines, {wrong} tokenizers differ")
+    return wrong
+
+
 def record_expressions(directory):
     with open(os.path.join(directory, "expressions.txt"), "w", encoding="ascii") as file:
         file.write(json.dumps([text.encode().hex() for text in EXPRESSION_TEXTS]) + "\n")
@@ -515,6 +698,7 @@ def main():
     parser.add_argument("--tokenize")
     parser.add_argument("--record")
     parser.add_argument("--expressions", action="store_true")
+    parser.add_argument("--random", type=int, metavar="N")
     parser.add_argument("--lines", type=int, default=10000)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--size", type=int, default=3000)
@@ -528,6 +712,8 @@ def main():
     lines, wrong = lines_of(args.lines, args.seed), 0
     print(f"tokenizers {tokenizers.__version__}, seed {args.seed}")
     with tempfile.TemporaryDirectory() as work:
+        if args.random:
+            return 1 if compare_random(args.tokenize, args.random, args.seed, work) else 0
         if args.expressions:
             return 1 if expressions(args.tokenize, lines, work) else 0
         for name in names:
