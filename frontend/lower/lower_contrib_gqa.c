@@ -2,8 +2,8 @@
  * keys and values to a cache, and attends causally. Source: ContribOperators.md of ONNX Runtime.
  *
  * Each sequence of the batch has a number of keys of its own, seqlens_k + 1 (operand 5), of which the last t belong to
- * the queries of this call. total_sequence_length (operand 6) is the largest number, and must be known at compile
- * time. If it is t, the call is a prompt: nothing of the cache is valid. */
+ * the queries of this call. total_sequence_length (operand 6) is the largest number, known or an open size. If it is t,
+ * the call is a prompt: nothing of the cache is valid. */
 #include "frontend/lower/lower_contrib.h"
 #include "frontend/lower/lower_contrib_attention.h"
 
@@ -76,6 +76,11 @@ static int norm_heads(struct lower *lower, int x, int weight) {
     return emit(lower, OP_RMSNorm, 2, (int[]){x, lower->inputs[weight]}, 1, &epsilon);
 }
 
+/* True if the cache has a fixed size with room for all keys, so that the step writes into it: a shared buffer. */
+static bool is_buffer(struct open_sizes *open, const struct group_query *call) {
+    return open_is(open, call->total) && !open_is(open, call->past) && open_at_most(open, call->total, call->past);
+}
+
 static bool is_between(struct open_sizes *open, int64_t value, int64_t least, int64_t most) {
     const enum open_order above = open_order(open, value, least), below = open_order(open, value, most);
     return (above == OPEN_EQUAL || above == OPEN_GREATER_OR_EQUAL || above == OPEN_MORE) && below <= OPEN_EQUAL;
@@ -96,15 +101,15 @@ static int read_lengths(struct lower *lower, struct group_query *call) {
     const int64_t most = open_sum(open, call->past, call->steps);
     call->prompt = call->total == call->steps;
     call->at = -1;
-    if (!lower_meet(lower, n, call->batch) ||
-        (!call->prompt && !is_between(open, call->total, call->steps, most) && !lower_meet(lower, call->total, most)))
+    const bool fits = call->prompt || is_buffer(open, call) || is_between(open, call->total, call->steps, most);
+    if (!lower_meet(lower, n, call->batch) || (!fits && !lower_meet(lower, call->total, most)))
         return lower_error(lower, 384,
                            "total_sequence_length %lld and %lld lengths do not fit %lld queries after %lld keys",
                            (long long)call->total, (long long)n, (long long)call->steps, (long long)call->past);
     if (call->prompt) return 0;
     int all = emit_reshape(lower, emit_cast(lower, lower->inputs[LENGTHS], RT_I64), 1, &call->batch);
     call->at = emit_with(lower, OP_Add, all, (double)open_sum(open, 1, -call->steps));
-    if (open_is(open, call->past) && !open_least(open, call->past)) /* a prompt counts from 0 */
+    if (is_buffer(open, call) || (open_is(open, call->past) && !open_least(open, call->past))) /* or a prompt, from 0 */
         call->at = emit_with(lower, OP_Max, call->at, 0);
     return call->at < 0 ? -1 : 0;
 }

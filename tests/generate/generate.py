@@ -86,19 +86,21 @@ def copied(programs, program):
     return sum(rank["state_copied"] for rank in ranks)
 
 
-CACHES = {"built": ["batch_size=BATCH", "sequence_length=1..16", "past_sequence_length=0..80", "kv_cache_dim=8"],
-          "static": ["s10=BATCH", "s69=1..16", "s53=96"]}
+BUILT = ["batch_size=BATCH", "sequence_length=1..16", "kv_cache_dim=8"]
+CACHES = {"grows": ("built", [*BUILT, "past_sequence_length=0..80"]),
+          "a shared buffer": ("built", [*BUILT, "past_sequence_length=96", "total_sequence_length=1..96"]),
+          "written by index_copy": ("static", ["s10=BATCH", "s69=1..16", "s53=96"])}
 
 
 def caches(programs, work):
     """Caches with places of each row, where new tokens overwrite the padding, and of a fixed size: nothing of them is copied."""
-    for name, sizes in CACHES.items():
+    for name, (folder, sizes) in CACHES.items():
         for plan, words in {**PLANS, "tp4": ["--pas", "tp", "--plan-ngpus", "4"]}.items():
             batch = "2..4:2" if "data" in plan else "1..4"
             dims = [word for size in sizes for word in ("--dim", size.replace("BATCH", batch))]
-            program = programs.compile(*words[:2 if "data" in plan else None], model=HERE / name / "model.onnx", dims=dims)
+            program = programs.compile(*words[:2 if "data" in plan else None], model=HERE / folder / "model.onnx", dims=dims)
             expect(copied(programs, program) == 0, f"{name}, {plan}: {copied(programs, program)} bytes are copied")
-            for reference in read_json(HERE / name, "references.json")["references"]:
+            for reference in read_json(HERE / folder, "references.json")["references"]:
                 got = written(programs, work, program, reference)
                 expect(got == reference["ids"], f"{name}, {plan}, {reference['name']}: {got}, not {reference['ids']}")
     return f"{len(CACHES)} caches, {len(PLANS) + 1} plans, with more ranks than heads too"
