@@ -27,7 +27,7 @@ from rankc_test import Failed, call, expect, parser_of  # noqa: E402
 from record import record  # noqa: E402
 from sizes import SANITIZERS, build  # noqa: E402
 
-MODEL = ROOT / "tests/generate/decoder/model.onnx"
+MODEL = ROOT / "samples/generate/words/model.onnx"
 CAPACITY, VOCABULARY = 48, 64
 NEAR = 1e-4  # of logits up to 10: rounding may exchange two that are as near
 PLANS = {"one": (1, []), "tp2": (1, ["--pas", "tp", "--plan-ngpus", "2"]), "pp2": (1, ["--pas", "pp", "--plan-ngpus", "2"]),
