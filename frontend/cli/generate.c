@@ -369,6 +369,8 @@ static struct option_texts program_words(const struct generate *generate) {
     for (int i = 0; i < generate->ids.all.n; i++) add(&words, cli, "stop", generate->ids.all.at[i]);
     if (generate->stops.all.n) VEC_PUSH(cli->arena, &words.all, "--ask");
     if (options->output_dir) add(&words, cli, "output-dir", options->output_dir);
+    if (options->save_state) add(&words, cli, "save-state", options->save_state);
+    if (options->load_state) add(&words, cli, "load-state", options->load_state);
     return words;
 }
 

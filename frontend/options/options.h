@@ -176,6 +176,7 @@ struct options {
     /* generate */
     struct option_texts prompts, stops, roles, encoders;
     const char *tokenizer;                                        /* NULL: that of the model */
+    const char *save_state, *load_state;                          /* NULL: none */
     const char *temperature, *top_p, *min_p, *repetition_penalty; /* NULL: not given */
     int64_t max_new_tokens, top_k, seed;                          /* max_new_tokens 0: not given */
 

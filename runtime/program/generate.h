@@ -52,6 +52,15 @@ int64_t grid_before(const struct grid *grid, bool pads_right, int64_t row, int64
 /* The prompts of a file, a line of ids for each, in rows of `grid` without padding: width is the longest. */
 int prompts_read(struct grid *grid, const char *path, struct failure *failure);
 
+/* The state behind the prompts, in a directory, with the prompts. Collective. RT_OK, or a recorded status.
+ *
+ * save: once the columns of the prompts are computed. load: before any is; *columns becomes the number of those that
+ * are not to be computed again, less than grid->width: the last one is, where the prompts are the same, for its logits.
+ * EXIT_MISMATCH: the prompts in the directory are not the first columns of the grid. */
+int prefix_save(struct rank *self, struct rt *rt, const struct grid *grid, bool pads_right, const char *directory);
+int prefix_load(struct rank *self, struct rt *rt, const struct grid *grid, bool pads_right, const char *directory,
+                int64_t *columns);
+
 /* What a step computes: columns [first, first + count). */
 struct window {
     int64_t first, count;

@@ -316,6 +316,8 @@ static int generate(struct generator *g) {
                              "the program computes %" PRId64 " tokens in each step, and none alone", count);
         RT_TRY(compute(g, (struct window){g->column, count}, step));
         g->column += count;
+        if (g->column == g->grid.width && g->options->save_state)
+            RT_TRY(prefix_save(g->self, g->rt, &g->grid, g->generation.pads_right, g->options->save_state));
     }
     g->self->interrupted = g->stopping && !all_ended(g);
     return RT_OK;
@@ -363,7 +365,9 @@ static int open_generator(struct generator *g) {
     see_prompts(g);
     for (int64_t row = 0; row < g->grid.given; row++) g->spent.prompt_tokens += g->grid.lengths[row];
     const int status = rt_state_reset(g->rt);
-    return status ? fail_rank(g->self, g->rt, status) : RT_OK;
+    if (status) return fail_rank(g->self, g->rt, status);
+    if (!g->options->load_state) return RT_OK;
+    return prefix_load(g->self, g->rt, &g->grid, g->generation.pads_right, g->options->load_state, &g->column);
 }
 
 static void close_generator(struct generator *g) {

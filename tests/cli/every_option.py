@@ -34,7 +34,7 @@ CHECKED_BY = {
     "state": "states", "ops": "user operators ..", "check": "cli operators", "broadcast": "runtime mpi", "broadcast-weights": "runtime mpi",
     "constraints": "cli constraints",
     **dict.fromkeys(("prompt", "encoder", "tokenizer", "max-new-tokens", "stop", "temperature", "top-k", "top-p", "min-p",
-                     "repetition-penalty", "seed", "role"), "generate .."),
+                     "repetition-penalty", "seed", "save-state", "load-state", "role"), "generate .."),
 }
 
 

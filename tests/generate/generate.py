@@ -289,6 +289,33 @@ def copies(programs, work):
     return "self-contained"
 
 
+def prefix(programs, work):
+    """A prompt's state is kept, and texts that begin with it go on from there, with the same tokens, under every plan."""
+    three, long = REFERENCES["three"], REFERENCES["long"]
+    for plan, words in PLANS.items():
+        program = programs.compile(*words)
+        for reference, cut in ((three, 1), (long, 20)):
+            kept = f"{work}/{plan}-{cut}"
+            saving = [*prompts(work, [row[:-cut] for row in reference["prompts"]]), "--max-new-tokens", 1, "--save-state", kept]
+            programs.ids(program, *saving)
+            for _ in range(2):
+                got = programs.ids(program, *prompts(work, reference["prompts"]), "--load-state", kept, "--max-new-tokens", NEW)
+                expect(got == reference["ids"], f"{plan}: {got}, not {reference['ids']}")
+        kept = f"{work}/{plan}-same"
+        first = programs.ids(program, *prompts(work, three["prompts"]), "--max-new-tokens", NEW, "--save-state", kept)
+        again = programs.ids(program, *prompts(work, three["prompts"]), "--max-new-tokens", NEW, "--load-state", kept)
+        expect(first == again == three["ids"], f"{plan}: {again}")
+    one, others = programs.compile(), [row[1:] for row in three["prompts"]]
+    for rows in (others, three["prompts"][:2], [[*three["prompts"][0], 5], *three["prompts"][1:]]):
+        said = programs.generate(one, *prompts(work, rows), "--load-state", f"{work}/one-1", status=8).stderr
+        expect("the prompts do not begin with those whose state is in" in said, said)
+    said = programs.generate(programs.compile(*PLANS["tp2"]), *prompts(work, three["prompts"]), "--load-state", f"{work}/one-1", status=None)
+    expect(said.returncode in (6, 8) and "one-1" in said.stderr, f"{said.returncode}: {said.stderr}")
+    said = programs.generate(one, *prompts(work, three["prompts"]), "--load-state", f"{work}/none", status=6).stderr
+    expect("none/prompts" in said, said)
+    return f"{len(PLANS)} plans"
+
+
 def model(programs, work):
     """The model itself: compiled into the cache with state, and bounds from its configuration and the prompts, which are said."""
     path = shutil.copytree(DECODER, pathlib.Path(work) / "m") / "model.onnx"
@@ -358,7 +385,7 @@ def main():
     parser = parser_of(__doc__)
     parser.add_argument("checks", nargs="*")
     given = parser.parse_args()
-    checks = (greedy, caches, sides, files, texts, draws, roles, refusals, configurations, copies, model, signals)
+    checks = (greedy, caches, sides, files, texts, draws, roles, refusals, configurations, copies, prefix, model, signals)
     with tempfile.TemporaryDirectory(prefix="rankc-generate-") as place:
         programs = Programs(given.rankc, place)
         return report([(check.__name__, lambda work, check=check: check(programs, work)) for check in checks
