@@ -278,6 +278,7 @@ static int fail(struct import *import, const struct frame *frame, struct lower *
         const struct diagnostic *item = &failure.diags.all.at[i];
         if (item->severity == RT_SEVERITY_ERROR && !is_of_operands(item)) failure.misfit = false;
     }
+    if (!failure.diags.errors) failure.misfit = false; /* it reads a value of a node that failed before */
     return frame->failed(lower, frame->state, &failure);
 }
 
