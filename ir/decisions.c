@@ -41,7 +41,7 @@ int64_t decision_number(const struct decision *row, const struct decisions *deci
     return 0;
 }
 
-static void set_number(const struct decision *row, int64_t number, struct decisions *decisions) {
+void decision_set(const struct decision *row, int64_t number, struct decisions *decisions) {
     void *value = (char *)decisions + row->offset;
     if (row->kind == DECISION_FLAG)
         *(bool *)value = number != 0;
@@ -49,15 +49,6 @@ static void set_number(const struct decision *row, int64_t number, struct decisi
         *(unsigned *)value = (unsigned)number;
     else
         *(int64_t *)value = number;
-}
-
-int64_t decision_in_file(const struct decision *row, const struct decisions *decisions) {
-    const int64_t number = decision_number(row, decisions);
-    return row->kind == DECISION_WORD ? number == row->file_word : number;
-}
-
-void decision_from_file(const struct decision *row, int64_t value, struct decisions *decisions) {
-    set_number(row, row->kind == DECISION_WORD && value ? row->file_word : value, decisions);
 }
 
 bool decision_is_setting(const struct decision *row, const char *policy) {
@@ -73,14 +64,14 @@ bool decision_parse(const struct decision *row, const char *text, struct decisio
     if (row->kind == DECISION_PARTS) {
         const double factor = strtod(text, &end);
         const bool fits = end > text && !*end && factor >= 0.001 && factor <= (double)row->most / 1000;
-        if (fits) set_number(row, (int64_t)(factor * 1000 + 0.5), decisions);
+        if (fits) decision_set(row, (int64_t)(factor * 1000 + 0.5), decisions);
         return fits;
     }
     if (row->kind != DECISION_WORD) return true;
     const char *word = row->words;
     for (int64_t value = 0; *word; value++) {
         const size_t n = strcspn(word, "|");
-        if (strlen(text) == n && strncmp(word, text, n) == 0) return set_number(row, value, decisions), true;
+        if (strlen(text) == n && strncmp(word, text, n) == 0) return decision_set(row, value, decisions), true;
         word += n + (word[n] == '|');
     }
     return false;
@@ -114,13 +105,13 @@ bool decision_is_made(const struct decision *row, const struct decisions *decisi
 
 void decision_leave(const struct decision *row, struct decisions *decisions) {
     if (row->kind == DECISION_TEXT) decision_parse(row, NULL, decisions);
-    if (row->kind != DECISION_TEXT) set_number(row, row->usual, decisions);
+    if (row->kind != DECISION_TEXT) decision_set(row, row->usual, decisions);
 }
 
 void decisions_take(struct decisions *to, const struct decisions *from) {
     for (const struct decision *row = decision_rows; row < decision_rows + DECISIONS; row++) {
         if (text_of(row, from)) decision_parse(row, text_of(row, from), to);
-        if (decision_number(row, from)) set_number(row, decision_number(row, from), to);
+        if (decision_number(row, from)) decision_set(row, decision_number(row, from), to);
     }
 }
 

@@ -42,7 +42,6 @@ struct decision {
     size_t offset; /* of the member */
     const char *policies, *words, *help, *file, *trait;
     int64_t usual, most;
-    unsigned file_word;
     bool whole;
 };
 
@@ -63,11 +62,9 @@ bool decision_parse(const struct decision *row, const char *text, struct decisio
 /* As the user writes the value; a FLAG is "yes". NULL: it is as if nothing was decided. */
 const char *decision_text(const struct decision *row, const struct decisions *decisions, struct arena *arena);
 
-/* The value of all kinds but TEXT; in plan.json, of a WORD whether it is `file_word`. */
+/* The value of all kinds but TEXT. */
 int64_t decision_number(const struct decision *row, const struct decisions *decisions);
-int64_t decision_in_file(const struct decision *row, const struct decisions *decisions);
-/* Sets the value of such a kind; of a WORD in plan.json, 1 is `file_word`. */
-void decision_from_file(const struct decision *row, int64_t value, struct decisions *decisions);
+void decision_set(const struct decision *row, int64_t number, struct decisions *decisions);
 
 /* True if the member is the same in both. */
 bool decision_same(const struct decision *row, const struct decisions *a, const struct decisions *b);

@@ -145,7 +145,8 @@ static void put_code(struct strbuf *out, const char *line, const char *end) {
     put_piece(out, line, n ? gaps[0].at : end, opened[0], opened, &depth);
     for (int i = 0; i < n; i++) {
         const char *next = i + 1 < n ? gaps[i + 1].at : end;
-        const int below = opened[depth] + (gaps[i].level ? INDENT : 0); /* 0: a list without brackets around it */
+        const bool listed = !gaps[i].level && end[-1] != ';'; /* without brackets around it */
+        const int below = opened[depth] + (listed ? 0 : INDENT);
         const bool breaks = breaks_at(gaps, n, i, column, below, end);
         if (breaks)
             strbuf_printf(out, "\n%*s", indent = below, "");

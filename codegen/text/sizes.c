@@ -133,6 +133,11 @@ static bool is_called(const struct sizes *sizes, int tensor, int dim, const char
     return known && strcmp(known, name) == 0;
 }
 
+/* True for a size that is made of several open ones, as of a mask over what is cached and what is new. */
+static bool is_made(const struct graph *graph, int64_t extent) {
+    return open_is(graph->open, extent) && !open_names_alone(graph->open, extent);
+}
+
 /* Samples, and positions of tokens. */
 static void name_inputs(struct sizes *sizes) {
     const struct graph *graph = sizes->graph;
@@ -141,7 +146,11 @@ static void name_inputs(struct sizes *sizes) {
         const struct tensor *t = &graph->tensors.at[input];
         if (t->ndim < 2) continue;
         name_size(sizes, input, 0, "B", "samples");
-        if (t->ndim == 2 && (t->dtype == RT_I64 || t->dtype == RT_I32)) name_size(sizes, input, 1, "T", "positions");
+        if (t->ndim != 2 || (t->dtype != RT_I64 && t->dtype != RT_I32)) continue;
+        if (is_made(graph, t->dims[1]))
+            name_size(sizes, input, 1, "S", "positions of keys and values");
+        else
+            name_size(sizes, input, 1, "T", "positions");
     }
 }
 

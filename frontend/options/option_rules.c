@@ -73,14 +73,15 @@ static int check_search(struct parser *parser) {
 }
 
 /* Without --attention: on GPUs 16-bit floats take flash attention (measured in docs/gpu-results.md), and so does what
- * --model-config plans. */
+ * --model-config plans; on CPUs training in f32 does, where it is faster. */
 static void choose_attention(struct options *options) {
     const bool half = options->amp || options->dtype == OPT_DTYPE_BF16 || options->dtype == OPT_DTYPE_FP16;
     const bool cuda = options->target == OPT_TARGET_CUDA;
+    const bool flash = options->model_config ? options->train || cuda : options->train && !cuda && !half;
     if (options->attention != CHOICE_NONE) return;
     if (half && cuda)
         options->attention = OPT_ATTENTION_CUDNN;
-    else if (options->model_config && (options->train || cuda))
+    else if (flash)
         options->attention = OPT_ATTENTION_FLASH;
     else
         options->attention = OPT_ATTENTION_PRODUCTS;

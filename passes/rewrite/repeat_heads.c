@@ -21,10 +21,11 @@ struct dividing {
 
 enum { KEYS = 1, VALUES = 2 };
 
-/* How often each of `heads` key heads is repeated, if `group` query heads share it. */
-static int64_t times_for(int64_t heads, int64_t group, const struct dividing *by) {
+/* How often each of `heads` key heads is repeated, if `group` query heads share it. The gradient of flash attention
+ * does not divide the group. */
+static int64_t times_for(int64_t heads, int64_t group, bool trains_flash, const struct dividing *by) {
     const int64_t ways = by->tensor * by->context;
-    const bool divides_group = by->context == 1 && group >= ways;
+    const bool divides_group = by->context == 1 && group >= ways && !trains_flash;
     if (heads >= ways || divides_group || heads * group < ways) return 1;
     for (int64_t times = 1; times < group; times++)
         if (group % times == 0 && heads * times % ways == 0) return times;
@@ -73,7 +74,7 @@ static int64_t times_of(const struct dividing *by, const struct node *node) {
     if (node->op->id != OP_Attention && node->op->id != OP_FlashAttention) return 1;
     const struct tensor *q = &graph->tensors.at[node->inputs[0]], *k = &graph->tensors.at[node->inputs[KEYS]];
     const int64_t axis = k->ndim - 3, heads = k->dims[axis];
-    return times_for(heads, q->dims[axis] / heads, by);
+    return times_for(heads, q->dims[axis] / heads, graph->train && node->op->id == OP_FlashAttention, by);
 }
 
 static void find_caches(struct dividing *by) {

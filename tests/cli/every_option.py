@@ -250,8 +250,10 @@ def dtype(b):
 def attention(b):
     def operators(*words):
         return {i["op"] for i in b.manifest(STATIC, "--train", *words)["instructions"]}
-    assert "Softmax" in operators() and not any("Attention" in op for op in operators())
+    products = operators("--attention", "products")
+    assert "Softmax" in products and not any("Attention" in op for op in products), products
     assert "AttentionGrad" in " ".join(operators("--attention", "flash")), operators("--attention", "flash")
+    assert operators() == operators("--attention", "flash"), operators()
 
 
 def weights(b):

@@ -15,7 +15,7 @@ from rankc_test import json_of, rankc_of  # noqa: E402
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 MODELS = ["bert", "cnn", "cnn_bn", "experts", "gpt2", "llama", "resnet", "vit"]
-# Three ways are more than Llama's two heads of keys: attention by FlashAttention then stays whole.
+# Three ways are more than Llama's two heads of keys.
 PLANS = [("c", 2), ("c", 3), ("cuda", 2)]
 ATTENTION = ("q_proj.weight", "k_proj.weight", "v_proj.weight", "o_proj.weight")
 

@@ -81,13 +81,18 @@ void plan_put_chunks(struct rt_json_writer *writer, const struct chunks *chunks)
     rt_json_close(writer, ']');
 }
 
-static void put_decisions(struct rt_json_writer *writer, const struct decisions *decisions) {
+/* True if the value is a text in the file. */
+static bool has_text(const struct decision *row) {
+    return row->kind == DECISION_TEXT || row->kind == DECISION_WORD;
+}
+
+static void put_decisions(struct rt_json_writer *writer, const struct decisions *decisions, struct arena *arena) {
     for (const struct decision *row = decision_rows; row < decision_rows + DECISIONS; row++) {
-        const int64_t number = decision_in_file(row, decisions);
+        const int64_t number = decision_number(row, decisions);
         if (!row->file) continue;
-        if (row->kind == DECISION_TEXT && decision_text(row, decisions, NULL))
-            rt_json_key_text(writer, row->file, decision_text(row, decisions, NULL));
-        else if (number && number != row->usual)
+        if (has_text(row) && decision_text(row, decisions, arena))
+            rt_json_key_text(writer, row->file, decision_text(row, decisions, arena));
+        else if (!has_text(row) && number && number != row->usual)
             rt_json_key_int(writer, row->file, number);
     }
 }
@@ -99,7 +104,7 @@ const char *plan_print(struct arena *arena, const struct plan *plan, const char 
     rt_json_key_text(writer, "pas", pas);
     plan_put_mesh(writer, &plan->decisions.mesh);
     plan_put_chunks(writer, &plan->chunks);
-    put_decisions(writer, &plan->decisions);
+    put_decisions(writer, &plan->decisions, arena);
     rt_json_key_open(writer, "nodes", '[', RT_JSON_LINES);
     for (int i = 0; i < plan->nodes.n; i++) put_node(writer, plan, &plan->nodes.at[i]);
     rt_json_close(writer, ']');
@@ -221,16 +226,16 @@ static int read_decision(struct reader *r, const struct rt_json *text, const str
     const char *word = rt_json_text(value);
     int64_t number;
     if (!value) return 0;
-    if (row->kind == DECISION_TEXT) {
-        if (!word) return malformed(r, value, arena_printf(r->arena, "%s must be a name", row->file));
-        decision_parse(row, arena_strdup(r->arena, word), &r->plan->decisions);
-        return 0;
+    if (has_text(row)) {
+        if (word && decision_parse(row, arena_strdup(r->arena, word), &r->plan->decisions)) return 0;
+        const char *words = row->words ? arena_printf(r->arena, "one of %s", row->words) : "a name";
+        return malformed(r, value, arena_printf(r->arena, "%s must be %s", row->file, words));
     }
     if (!rt_json_int(value, &number) || number < 0 || number > row->most)
         return malformed(
             r, value,
             arena_printf(r->arena, "%s must be a whole number from 0 to %lld", row->file, (long long)row->most));
-    decision_from_file(row, number, &r->plan->decisions);
+    decision_set(row, number, &r->plan->decisions);
     return 0;
 }
 
