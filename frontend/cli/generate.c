@@ -19,6 +19,7 @@
 #include "frontend/driver/output/temporary.h"
 #include "ir/base/own.h"
 #include "runtime/base/io/file.h"
+#include "runtime/base/npy.h"
 #include "runtime/base/roles.h"
 
 struct generate {
@@ -438,6 +439,19 @@ static int64_t to_power_of_two(int64_t number) {
     return power;
 }
 
+/* The rows of the first input of an encoder that has any; 0: none. */
+static int64_t encoder_rows(const struct options *options) {
+    int64_t rows = 0;
+    for (int i = 0; options->encoders.all.n && i < options->inputs.all.n && !rows; i++) {
+        struct rt_tensor tensor;
+        struct rt_reason why;
+        if (!rt_npy_read(&tensor, options->inputs.all.at[i].path, &why)) continue;
+        rows = tensor.ndim > 1 ? tensor.dims[0] : 0;
+        rt_tensor_free(&tensor);
+    }
+    return rows;
+}
+
 static struct need need_of(const struct options *options, struct cli *cli) {
     enum { NEW_BY_DEFAULT = 128, AROUND = 8 };
     struct need need = {options->prompts.all.n, 0};
@@ -456,22 +470,20 @@ static struct need need_of(const struct options *options, struct cli *cli) {
             need.rows = read.all.n;
     for (int i = 0; i < read.all.n; i++)
         if (read.all.at[i].ids.n > need.tokens) need.tokens = read.all.at[i].ids.n;
+    if (!need.rows) need.rows = encoder_rows(options);
     need.tokens += options->max_new_tokens ? options->max_new_tokens : NEW_BY_DEFAULT;
     return (struct need){to_power_of_two(need.rows), to_power_of_two(need.tokens)};
 }
 
-/* Compiles the model with state, and bounds from the configuration beside it, and says which. */
-static int compile_with_state(const struct options *given, const char *directory, struct cli *cli,
-                              struct driver_result *result) {
+/* Compiles the model with bounds from its configuration, and says which. */
+static int compile_within(const struct options *given, bool within, struct diags *diags, struct cli *cli,
+                          struct driver_result *result) {
     struct options options = *given;
     struct option_sizes sizes;
     struct strbuf said;
-    struct diags diags;
-    struct cli now = *cli;
     const struct need need = need_of(given, cli);
-    (void)directory;
     strbuf_init(&said, cli->arena);
-    if (driver_sizes_of_decoder(given, need.rows, need.tokens, cli->arena, &sizes) < 0) sizes.all.n = 0;
+    if (driver_sizes_of_decoder(given, need.rows, need.tokens, within, cli->arena, &sizes) < 0) sizes.all.n = 0;
     VEC_UNSHARE(cli->arena, &options.dims.all);
     for (int i = 0; i < sizes.all.n; i++) {
         VEC_PUSH(cli->arena, &options.dims.all, sizes.all.at[i]);
@@ -479,10 +491,28 @@ static int compile_with_state(const struct options *given, const char *directory
                       str_escape(cli->arena, sizes.all.at[i].name, strlen(sizes.all.at[i].name), 120),
                       open_range_text(cli->arena, &sizes.all.at[i].range));
     }
-    diags_init(&diags, cli->arena);
-    const int status = driver_compile(&options, cli->arena, &diags, result);
+    const int status = driver_compile(&options, cli->arena, diags, result);
     if (!status && result->made != MADE_NOTHING && said.length)
-        diag_remark(&diags, given->operand, "compiled for %s; --dim gives other bounds", strbuf_text(&said));
+        diag_remark(diags, given->operand, "compiled for %s; --dim gives other bounds", strbuf_text(&said));
+    return status;
+}
+
+/* Compiles the model with state. A model with a table of positions may refuse a step behind full caches: it is then
+ * compiled for steps that end within the table. */
+static int compile_with_state(const struct options *given, const char *directory, struct cli *cli,
+                              struct driver_result *result) {
+    struct diags diags, within;
+    struct cli now = *cli;
+    (void)directory;
+    diags_init(&diags, cli->arena);
+    diags_init(&within, cli->arena);
+    int status = compile_within(given, false, &diags, cli, result);
+    const enum exit_code exit = diags_exit(&diags);
+    if (status && (exit == EXIT_UNSUPPORTED || exit == EXIT_MALFORMED) &&
+        !compile_within(given, true, &within, cli, result)) {
+        diags = within;
+        status = 0;
+    }
     now.diags = &diags;
     if (!status) cli_report(&now); /* before the tokens */
     if (status) diags_append(cli->diags, &diags);

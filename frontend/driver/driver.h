@@ -28,9 +28,10 @@ int driver_sizes_of_inputs(const struct options *options, struct arena *arena, s
 
 /* Bounds for the symbolic dimensions of the decoder options->operand that no option gives a size: of token ids and of
  * caches, from the configuration beside the model. rows: of the batch; tokens: of a prompt with what is to be written.
- * -1: the model or the configuration cannot be read. */
-int driver_sizes_of_decoder(const struct options *options, int64_t rows, int64_t tokens, struct arena *arena,
-                            struct option_sizes *out);
+ * within: the caches and the columns of a step together have no more tokens than the model was made for, as a table of
+ * positions has rows. -1: the model or the configuration cannot be read. */
+int driver_sizes_of_decoder(const struct options *options, int64_t rows, int64_t tokens, bool within,
+                            struct arena *arena, struct option_sizes *out);
 
 /* Plans options->operand as driver_compile does; *manifest_json is the manifest that it would write, without "files",
  * and *ranks the number of ranks that it would write to location.json. Writes only the file of --save-plan. */

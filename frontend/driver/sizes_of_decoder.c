@@ -6,7 +6,7 @@
 #include "frontend/import/import.h"
 
 /* Columns of a step, and rows of the caches, where the configuration does not say less. */
-enum { MOST_COLUMNS = 256, MOST_ROWS = 4096 };
+enum { MOST_COLUMNS = 256, FEW_COLUMNS = 16, MOST_ROWS = 4096 };
 
 static bool has_size(const struct option_sizes *sizes, const char *name) {
     for (int i = 0; i < sizes->all.n; i++)
@@ -22,6 +22,7 @@ static bool is_plain(const char *name) {
 struct decoder_bounds {
     const struct generation *generation;
     int64_t rows, tokens; /* of the batch; of prompt and new tokens */
+    bool within;          /* the columns of a step fit behind full caches */
     const char *batch, *columns;
 };
 
@@ -48,13 +49,14 @@ static char letter_of(enum rt_role role, const struct import_open_dim *dim) {
 /* The range of a dimension: of an input with a role, or of a cache, [rows, heads, tokens, head size]. False: nothing is
  * known, or it follows from others. */
 static bool range_of(const struct decoder_bounds *bounds, const struct import_open_dim *dim, struct open_range *range) {
-    const int64_t rows = context_of(bounds);
+    const int64_t context = context_of(bounds), most = bounds->within ? FEW_COLUMNS : MOST_COLUMNS;
+    const int64_t columns = context < most ? context : most, rows = bounds->within ? context - columns : context;
     const enum rt_role role = generation_role(dim->input, false);
     const char letter = letter_of(role, dim);
     if (letter == 'b' || (!role && !dim->dim) || (bounds->batch && strcmp(dim->name, bounds->batch) == 0))
         *range = range_to(1, bounds->rows);
     else if (letter == 't' || (bounds->columns && strcmp(dim->name, bounds->columns) == 0))
-        *range = range_to(1, rows < MOST_COLUMNS ? rows : MOST_COLUMNS);
+        *range = range_to(1, columns);
     else if (role || dim->ndim != 4 || dim->dim < 2)
         return false;
     else if (dim->dim == 2)
@@ -66,13 +68,13 @@ static bool range_of(const struct decoder_bounds *bounds, const struct import_op
     return true;
 }
 
-int driver_sizes_of_decoder(const struct options *options, int64_t rows, int64_t tokens, struct arena *arena,
-                            struct option_sizes *out) {
+int driver_sizes_of_decoder(const struct options *options, int64_t rows, int64_t tokens, bool within,
+                            struct arena *arena, struct option_sizes *out) {
     struct diags diags; /* errors are those of the compile, which opens the model too */
     struct job job = {.options = options, .arena = arena, .diags = &diags};
     struct generation generation;
     struct import_open_dims dims = {0};
-    struct decoder_bounds bounds = {&generation, rows, tokens, NULL, NULL};
+    struct decoder_bounds bounds = {&generation, rows, tokens, within, NULL, NULL};
     diags_init(&diags, arena);
     *out = (struct option_sizes){0};
     if (generation_read(arena, &diags, options->operand, &generation) < 0 || job_open(&job) < 0 || !job.model)

@@ -155,6 +155,18 @@ def merge(programs, work):
     return "both branches"
 
 
+def model(programs, work):
+    """The decoder itself: bounds come from its configuration and the rows of the encoder's input."""
+    folder, case = shutil.copytree(FOLDERS["whisper"], pathlib.Path(work) / "m"), references("whisper")["three"]
+    (folder / "config.json").write_text('{"max_target_positions": 48}')
+    encoders = programs.of("whisper")[1]
+    env = {**os.environ, "XDG_CACHE_HOME": f"{work}/cache"}
+    done = programs.generate(folder / "decoder_with_past_model.onnx", *encoders, *inputs(work, case), "--max-new-tokens", 24, "--json", env=env)
+    expect(json.loads(done.stdout)["ids"] == case["ids"], done.stdout)
+    expect("batch_size=1..4, decoder_sequence_length=1..48, past_decoder_sequence_length=0..48" in done.stderr, done.stderr)
+    return "bounds by themselves"
+
+
 def refusals(programs, work):
     """What does not fit is refused by name, before a token is written."""
     t5, whisper = programs.of("t5"), programs.of("whisper")
@@ -195,7 +207,7 @@ def main():
     parser = parser_of(__doc__)
     parser.add_argument("checks", nargs="*")
     given = parser.parse_args()
-    checks = (family("t5"), family("whisper"), texts, merge, refusals)
+    checks = (family("t5"), family("whisper"), texts, merge, model, refusals)
     with tempfile.TemporaryDirectory(prefix="rankc-sequences-") as place:
         programs = Programs(given.rankc, place)
         return report([(check.__name__, lambda work, check=check: check(programs, work)) for check in checks
