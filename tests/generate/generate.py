@@ -20,6 +20,7 @@ from rankc_test import call, expect, needed, parser_of, read_json, report  # noq
 with needed():
     import numpy as np
     import onnx
+    from onnx import helper, numpy_helper
 
 HERE = pathlib.Path(__file__).resolve().parent
 DECODER = HERE.parent.parent / "samples" / "generate" / "words"
@@ -316,6 +317,23 @@ def prefix(programs, work):
     return f"{len(PLANS)} plans"
 
 
+def positioned(path):
+    """The decoder with a table of 128 positions, of which a step reads the rows behind the caches; its values are zeros."""
+    model = onnx.load(DECODER / "model.onnx")
+    graph, logits = model.graph, model.graph.output[0].name
+    for node in graph.node:
+        node.output[:] = ["plain" if name == logits else name for name in node.output]
+        node.input[:] = ["plain" if name == logits else name for name in node.input]
+    graph.initializer.extend([numpy_helper.from_array(np.zeros((128, 1), np.float32), "table"),
+                              numpy_helper.from_array(np.array([0]), "first_axis")])
+    make = helper.make_node
+    graph.node.extend([make("Shape", ["past_key_values.0.key"], ["begin"], start=2, end=3),
+                       make("Shape", ["input_ids"], ["columns"], start=1, end=2), make("Add", ["begin", "columns"], ["behind"]),
+                       make("Slice", ["table", "begin", "behind", "first_axis"], ["rows"]), make("Add", ["plain", "rows"], [logits])])
+    onnx.save(model, path)
+    return path
+
+
 def model(programs, work):
     """The model itself: compiled into the cache with state, and bounds from its configuration and the prompts, which are said."""
     path = shutil.copytree(DECODER, pathlib.Path(work) / "m") / "model.onnx"
@@ -329,6 +347,10 @@ def model(programs, work):
     done = programs.generate(path, *prompts(work, REFERENCES["one"]["prompts"]), "--max-new-tokens", NEW, "--json", "--dim",
                              "past_sequence=0..40", "--pas", "tp", "--plan-ngpus", 2, env=env)
     expect(json.loads(done.stdout)["ids"] == REFERENCES["one"]["ids"] and "past_sequence=" not in done.stderr, done.stderr)
+    prompts(work, reference["prompts"])
+    done = programs.generate(positioned(path.with_name("positioned.onnx")), *words[1:], env=env)
+    expect(json.loads(done.stdout)["ids"] == reference["ids"], done.stdout)
+    expect("sequence=1..16, past_sequence=0..112" in done.stderr, f"steps that end within the table: {done.stderr}")
     said = programs.generate(path, "--prompt", "owl", "--max-new-tokens", 200, status=5, env=env).stderr
     expect("places in the caches, which have 128" in said, said)
     return "bounds by themselves"
