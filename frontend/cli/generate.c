@@ -255,8 +255,25 @@ static int read_encoded(struct generate *generate, struct prompt_files files) {
     return encoders_link(generate->encoders, &generate->compiled, decoder_role, generate);
 }
 
+/* Without --encoder, what an encoder computes must be given. */
+static int check_alone(struct generate *generate) {
+    struct cli *cli = generate->cli;
+    const struct rt_json *roles = rt_json_member(generate->about, "roles");
+    for (const struct rt_json *of = roles ? roles->first : NULL; of && !generate->encoders; of = of->next) {
+        const char *name = arena_printf(cli->arena, "%.*s", (int)of->key_bytes, of->key);
+        const enum rt_role role = decoder_role(generate, name);
+        if (role != RT_ROLE_ENCODER_STATES && role != RT_ROLE_ENCODER_MASK) continue;
+        diag_error(cli->diags, 200, EXIT_USAGE, NULL, "input %s is an encoder's, and there is no --encoder",
+                   diag_quote(cli->diags, name));
+        diag_help(cli->diags, "--encoder DIR names the compiled encoder");
+        return -1;
+    }
+    return 0;
+}
+
 static int read_prompts(struct generate *generate) {
     const struct prompt_files files = sort_inputs(generate);
+    if (check_alone(generate) < 0) return -1;
     return generate->encoders ? read_encoded(generate, files) : read_rows(generate, files, false, &generate->prompts);
 }
 

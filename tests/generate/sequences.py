@@ -190,6 +190,7 @@ def refusals(programs, work):
         (3, "encoder_hidden_states' has the shape", whisper[0], [*t5[1][:2], *whisper[1][2:], *given]),
         (2, "--prompt is the encoder's", whisper[0], [*whisper[1], "--prompt", "owl", "--tokenizer", T5 / "tokenizer.json"]),
         (2, "there is no prompt", t5[0], t5[1]),
+        (2, "'encoder_attention_mask' is an encoder's, and there is no --encoder", t5[0], given),
         (2, "keeps state from step to step", t5[0], ["--encoder", t5[0], *given]),
         (5, "places in the caches", t5[0], [*t5[1], *given, "--max-new-tokens", 41]),
     ]
