@@ -40,7 +40,6 @@ static int check_form(struct lower *lower) {
         strcmp(lower_text(lower, "v_quant_type"), "NONE") != 0 || lower_has(lower, K_SCALE) ||
         lower_has(lower, V_SCALE))
         return lower_unsupported(lower, "a quantised cache (k_quant_type, v_quant_type)");
-    if (lower_int(lower, "sliding_window_cache")) return lower_unsupported(lower, "sliding_window_cache");
     if (lower_wants(lower, 3)) return lower_unsupported(lower, "output_qk");
     if (lower_has(lower, KEY) != lower_has(lower, VALUE) || lower_has(lower, PAST_KEY) != lower_has(lower, PAST_VALUE))
         return lower_error(lower, 331, "keys and values must be given together");
@@ -76,9 +75,21 @@ static int norm_heads(struct lower *lower, int x, int weight) {
     return emit(lower, OP_RMSNorm, 2, (int[]){x, lower->inputs[weight]}, 1, &epsilon);
 }
 
-/* True if the cache has a fixed size with room for all keys, so that the step writes into it: a shared buffer. */
+/* True if the cache has a fixed size with room for all keys. */
+static bool has_room(struct open_sizes *open, const struct group_query *call) {
+    return !open_is(open, call->past) && open_at_most(open, call->total, call->past);
+}
+
+/* True if each step writes into such a cache: a shared buffer. */
 static bool is_buffer(struct open_sizes *open, const struct group_query *call) {
-    return open_is(open, call->total) && !open_is(open, call->past) && open_at_most(open, call->total, call->past);
+    return open_is(open, call->total) && has_room(open, call);
+}
+
+static int refuse_window(struct lower *lower) {
+    lower_unsupported(lower, "sliding_window_cache with fewer places than tokens");
+    diag_help(lower->builder.diags, "give the caches room for all N tokens: --dim PAST=N for their sizes, and "
+                                    "--dim total_sequence_length=1..N");
+    return -1;
 }
 
 static bool is_between(struct open_sizes *open, int64_t value, int64_t least, int64_t most) {
@@ -101,6 +112,8 @@ static int read_lengths(struct lower *lower, struct group_query *call) {
     const int64_t most = open_sum(open, call->past, call->steps);
     call->prompt = call->total == call->steps;
     call->at = -1;
+    /* a window-sized cache is one of all tokens, as long as no token has to leave it */
+    if (lower_int(lower, "sliding_window_cache") && !has_room(open, call)) return refuse_window(lower);
     const bool fits = call->prompt || is_buffer(open, call) || is_between(open, call->total, call->steps, most);
     if (!lower_meet(lower, n, call->batch) || (!fits && !lower_meet(lower, call->total, most)))
         return lower_error(lower, 384,

@@ -36,11 +36,22 @@ static double factor_of(const struct match *match, const struct attention_step *
     return step->inverse ? 1 / n : n;
 }
 
+/* Biases that were added before the factor have it too. */
+static bool scale_biases(struct attention *a, double factor) {
+    struct build *builder = &a->recognition->builder;
+    for (int i = 0; i < a->nbias; i++) {
+        const int number = build_scalar(builder, attention_tensor(a, a->bias[i].tensor)->dtype, factor);
+        a->bias[i].tensor = number < 0 ? -1 : build2(builder, OP_Mul, a->bias[i].tensor, number);
+        if (a->bias[i].tensor < 0) return false;
+    }
+    return true;
+}
+
 static bool take_scale_by(struct attention *a, double factor) {
-    if (!(factor > 0) || isinf(factor) || a->nbias || a->clamp || a->cap > 0) return false;
+    if (!(factor > 0) || isinf(factor) || a->clamp || a->cap > 0) return false;
     a->scale *= factor;
     if (a->masked) a->fill *= factor;
-    return true;
+    return factor == 1 || scale_biases(a, factor);
 }
 
 static bool take_scale(struct attention *a, const struct match *match, const struct attention_step *step) {
@@ -50,7 +61,8 @@ static bool take_scale(struct attention *a, const struct match *match, const str
 /* Soft cap: cap tanh(score factor). */
 static bool take_cap(struct attention *a, const struct match *match, const struct attention_step *step) {
     const double cap = match_number(match, "cap");
-    if (!(cap > 0) || a->masked || a->shifted || !take_scale_by(a, factor_of(match, step) * cap)) return false;
+    if (!(cap > 0) || a->masked || a->nbias || a->shifted || !take_scale_by(a, factor_of(match, step) * cap))
+        return false;
     a->cap = cap;
     return true;
 }
