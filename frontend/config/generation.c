@@ -11,8 +11,8 @@
 #include "runtime/base/io/file.h"
 #include "runtime/base/roles.h"
 
-/* Greatest token id, most ids of a list, largest file. */
-enum { MOST_ID = INT32_MAX, MOST_IDS = 1 << 16, MOST_BYTES = 16 << 20 };
+/* Greatest token id, most ids of a list, most kinds of caches, largest file. */
+enum { MOST_ID = INT32_MAX, MOST_IDS = 1 << 16, MOST_KINDS = 16, MOST_BYTES = 16 << 20 };
 
 static const struct role_name {
     const char *pattern;
@@ -131,6 +131,35 @@ static int read_object(const struct reader *reader, const struct rt_json *from) 
     return read_numbers(reader, from);
 }
 
+/* A name of genai_config.json as a pattern: "past.%d.key" is "past.*.key". NULL: --state cannot have it. */
+static const char *pattern_of(struct arena *arena, const char *name) {
+    const char *number = name ? strstr(name, "%d") : NULL;
+    if (!number || strpbrk(name, "*=,") || strchr(number + 1, '%')) return NULL;
+    return arena_printf(arena, "%.*s*%s", (int)(number - name), name, number + 2);
+}
+
+/* inputs.past_KIND_names with outputs.present_KIND_names. */
+static void read_state_names(const struct reader *reader, const struct rt_json *decoder) {
+    static const char past[] = "past_", end[] = "_names";
+    const struct rt_json *inputs = rt_json_member(decoder, "inputs"), *outputs = rt_json_member(decoder, "outputs");
+    int kinds = 0;
+    if (!inputs || inputs->kind != RT_JSON_OBJECT) return;
+    for (const struct rt_json *value = inputs->first; value && kinds < MOST_KINDS; value = value->next) {
+        const size_t length = strlen(value->key);
+        if (length < sizeof past + sizeof end - 2 || strncmp(value->key, past, sizeof past - 1) ||
+            strcmp(value->key + length - (sizeof end - 1), end))
+            continue;
+        const char *key = arena_printf(reader->arena, "present_%s", value->key + sizeof past - 1);
+        const char *input = pattern_of(reader->arena, rt_json_text(value));
+        const char *output = pattern_of(reader->arena, rt_json_text(rt_json_member(outputs, key)));
+        const char *before = reader->out->state_names;
+        if (!input || !output) continue;
+        reader->out->state_names =
+            arena_printf(reader->arena, "%s%s%s=%s", before ? before : "", before ? "," : "", input, output);
+        kinds++;
+    }
+}
+
 /* The members that say something: all of the file, its "text_config", or its "model" and what is in it. */
 static int read_root(const struct reader *reader, const struct rt_json *root) {
     if (root->kind != RT_JSON_OBJECT)
@@ -140,6 +169,7 @@ static int read_root(const struct reader *reader, const struct rt_json *root) {
                                            rt_json_member(model, "decoder")};
     for (size_t i = 0; i < sizeof inner / sizeof *inner; i++)
         if (read_object(reader, inner[i]) < 0) return -1;
+    read_state_names(reader, rt_json_member(model, "decoder"));
     return 0;
 }
 

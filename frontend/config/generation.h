@@ -14,11 +14,12 @@ struct id_list {
 
 struct generation {
     struct id_list end, suppress, suppress_first;
-    struct id_list start;  /* of an encoder-decoder: the decoder's first tokens, with those that are forced */
-    int64_t pad;           /* -1: none */
-    int64_t context;       /* tokens that the model was made for; 0: not known */
-    int64_t head_size;     /* of keys and values; 0: not known */
-    const char *tokenizer; /* tokenizer.json beside the model, an absolute path; NULL: there is none */
+    struct id_list start;    /* of an encoder-decoder: the decoder's first tokens, with those that are forced */
+    int64_t pad;             /* -1: none */
+    int64_t context;         /* tokens that the model was made for; 0: not known */
+    int64_t head_size;       /* of keys and values; 0: not known */
+    const char *tokenizer;   /* tokenizer.json beside the model, an absolute path; NULL: there is none */
+    const char *state_names; /* names of caches, as --state takes them; NULL: none */
 };
 
 /* What is known where no file says anything. */

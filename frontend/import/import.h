@@ -59,6 +59,7 @@ struct import_options {
     bool train;                    /* weights are trained: nodes computed from them are not folded */
     bool sync_batch_norm;          /* --sync-batch-norm */
     const char *state;             /* --state; NULL: not given */
+    const char *state_names;       /* IN=OUT,.. that --state auto knows beside the usual names; NULL: none */
     const char *loss;              /* --loss: the loss to append; it becomes the only output. NULL: none */
     const struct graph *operators; /* --ops: declares operators of the user; NULL: none */
     const char *command;           /* the user's command line, for suggestions; NULL: unknown */

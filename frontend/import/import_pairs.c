@@ -10,12 +10,37 @@ struct pattern {
     const char *input, *output; /* at most one "*" each */
 };
 
-static const struct pattern patterns[] = {
+static const struct pattern usual[] = {
 #define PAIR(input, output) {input, output},
 #include "frontend/import/import_pairs.def"
 #undef PAIR
 };
-enum { PATTERNS = sizeof patterns / sizeof *patterns, MOST_SAID = 4 };
+enum { USUAL = sizeof usual / sizeof *usual, MOST_SAID = 4 };
+
+struct patterns {
+    VEC(struct pattern) all;
+};
+
+/* IN=OUT,.. False if it is not. */
+static bool read_patterns(struct arena *arena, const char *text, struct patterns *patterns) {
+    for (const char *at = text; *at;) {
+        const size_t length = strcspn(at, ","), equals = strcspn(at, "=");
+        if (equals >= length || equals == 0 || equals + 1 == length) return false;
+        const struct pattern pattern = {arena_printf(arena, "%.*s", (int)equals, at),
+                                        arena_printf(arena, "%.*s", (int)(length - equals - 1), at + equals + 1)};
+        VEC_PUSH(arena, &patterns->all, pattern);
+        at += length + (at[length] == ',');
+    }
+    return true;
+}
+
+/* Those of --state auto: what the configuration beside the model names, then the usual ones. */
+static struct patterns automatic_patterns(struct arena *arena, const struct import_options *options) {
+    struct patterns patterns = {0};
+    if (options->state_names && !read_patterns(arena, options->state_names, &patterns)) patterns.all.n = 0;
+    for (int i = 0; i < USUAL; i++) VEC_PUSH(arena, &patterns.all, usual[i]);
+    return patterns;
+}
 
 /* The text that "*" stands for if the name is of the pattern; NULL: it is not. "" where the pattern has no "*". */
 static const char *matched(struct arena *arena, const char *pattern, const char *name) {
@@ -64,10 +89,11 @@ static const struct import_dim *dim_given(const struct import_options *options, 
 static const char *cache_size(struct arena *arena, const struct onnx_model *model,
                               const struct import_options *options) {
     const Onnx__GraphProto *graph = model->proto->graph;
+    const struct patterns patterns = automatic_patterns(arena, options);
     for (size_t i = 0; i < graph->n_input; i++)
-        for (int p = 0; p < PATTERNS; p++) {
+        for (int p = 0; p < patterns.all.n; p++) {
             const Onnx__ValueInfoProto *info = graph->input[i];
-            if (!matched(arena, patterns[p].input, onnx_text(info->name))) continue;
+            if (!matched(arena, patterns.all.at[p].input, onnx_text(info->name))) continue;
             for (size_t d = 1; d < RT_MAX_NDIM; d++) {
                 const char *name = symbol_at(arena, info, d);
                 const struct import_dim *given = name ? dim_given(options, name) : NULL;
@@ -116,7 +142,7 @@ struct pair {
 
 struct pairs {
     struct import *import;
-    VEC(struct pattern) given;
+    struct patterns patterns;
     VEC(struct pair) all;
     VEC(struct pair) passed; /* the output is the input */
     VEC(const char *) alone; /* inputs that are of a pattern and have no output, or none of their own */
@@ -137,12 +163,13 @@ static bool is_read(const struct graph *graph, int tensor) {
     return false;
 }
 
-static void find(struct pairs *pairs, int npatterns, const struct pattern *of) {
+static void find(struct pairs *pairs) {
     const struct graph *graph = pairs->import->graph;
+    const struct pattern *of = pairs->patterns.all.at;
     for (int i = 0; i < graph->inputs.n; i++) {
         const char *wanted = NULL;
         int output = -1, p = 0;
-        for (; p < npatterns && output < 0; p++) {
+        for (; p < pairs->patterns.all.n && output < 0; p++) {
             output = output_of(pairs->import, &of[p], graph->inputs.at[i], &wanted);
             if (output >= 0 && !fits(graph, graph->inputs.at[i], output)) output = -1;
         }
@@ -172,32 +199,15 @@ static const char *said(const struct pairs *pairs) {
     return strbuf_text(&out);
 }
 
-/* IN=OUT,.. */
-static int read_patterns(struct pairs *pairs, const char *text) {
-    struct arena *arena = pairs->import->arena;
-    for (const char *at = text; *at;) {
-        const size_t length = strcspn(at, ","), equals = strcspn(at, "=");
-        if (equals >= length || equals == 0 || equals + 1 == length)
-            return diag_error(pairs->import->diags, 201, EXIT_USAGE, NULL,
-                              "--state takes auto, none or IN=OUT,.., not '%s'",
-                              str_escape(arena, text, strlen(text), 120));
-        const struct pattern pattern = {arena_printf(arena, "%.*s", (int)equals, at),
-                                        arena_printf(arena, "%.*s", (int)(length - equals - 1), at + equals + 1)};
-        VEC_PUSH(arena, &pairs->given, pattern);
-        at += length + (at[length] == ',');
-    }
-    return 0;
-}
-
 /* Every given pattern must name something. */
 static int check_given(const struct pairs *pairs) {
-    for (int p = 0; p < pairs->given.n; p++) {
+    for (int p = 0; p < pairs->patterns.all.n; p++) {
         bool met = false;
-        for (int i = 0; i < pairs->all.n; i++) met = met || pairs->all.at[i].of == &pairs->given.at[p];
+        for (int i = 0; i < pairs->all.n; i++) met = met || pairs->all.at[i].of == &pairs->patterns.all.at[p];
         if (met) continue;
         return diag_error(pairs->import->diags, 441, EXIT_UNSUPPORTED, pairs->import->model->place,
-                          "--state %s=%s names no input and output of one type", pairs->given.at[p].input,
-                          pairs->given.at[p].output);
+                          "--state %s=%s names no input and output of one type", pairs->patterns.all.at[p].input,
+                          pairs->patterns.all.at[p].output);
     }
     return 0;
 }
@@ -264,9 +274,13 @@ int import_pairs(struct import *import) {
     const bool none = !text || strcmp(text, "none") == 0, automatic = none || strcmp(text, "auto") == 0;
     struct pairs pairs = {.import = import};
     if (none && (text || import->options->train)) return 0;
-    if (!automatic && read_patterns(&pairs, text) < 0) return -1;
-    find(&pairs, automatic ? PATTERNS : pairs.given.n, automatic ? patterns : pairs.given.at);
-    if (check_given(&pairs) < 0) return -1;
+    if (automatic)
+        pairs.patterns = automatic_patterns(import->arena, import->options);
+    else if (!read_patterns(import->arena, text, &pairs.patterns))
+        return diag_error(import->diags, 201, EXIT_USAGE, NULL, "--state takes auto, none or IN=OUT,.., not '%s'",
+                          str_escape(import->arena, text, strlen(text), 120));
+    find(&pairs);
+    if (!automatic && check_given(&pairs) < 0) return -1;
     if (none) {
         drop_unread(&pairs);
         if (pairs.all.n)

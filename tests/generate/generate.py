@@ -175,10 +175,11 @@ def draws(programs, work):
 
 def renamed(path, names):
     model = onnx.load(DECODER / "model.onnx")
-    for value in model.graph.input:
+    for value in [*model.graph.input, *model.graph.output]:
         value.name = names.get(value.name, value.name)
     for node in model.graph.node:
         node.input[:] = [names.get(name, name) for name in node.input]
+        node.output[:] = [names.get(name, name) for name in node.output]
     onnx.save(model, path)
     return path
 
@@ -197,6 +198,23 @@ def roles(programs, work):
     got = programs.ids(program, *given, *named, "--max-new-tokens", NEW)
     expect(got == reference["ids"], f"{got}")
     return "by --role"
+
+
+def names(programs, work):
+    """Names of caches that genai_config.json says; without it none look like state."""
+    parts = [(i, kind) for i in range(2) for kind in ("key", "value")]
+    new = {f"past_key_values.{i}.{kind}": f"mem_{i}_{kind}" for i, kind in parts} | {f"present.{i}.{kind}": f"out_{i}_{kind}" for i, kind in parts}
+    model = renamed(f"{work}/model.onnx", new)
+    said = call(programs.rankc, "compile", model, "--state", "auto", *DIMS, "--dim", "total_sequence=1..96", "-o", f"{work}/o", "--no-build",
+                status=4).stderr
+    expect("E0441" in said, said)
+    kinds = {"inputs": {f"past_{kind}_names": f"mem_%d_{kind}" for kind in ("key", "value")},
+             "outputs": {f"present_{kind}_names": f"out_%d_{kind}" for kind in ("key", "value")}}
+    pathlib.Path(f"{work}/genai_config.json").write_text(json.dumps({"model": {"decoder": kinds}}))
+    reference = REFERENCES["one"]
+    got = programs.ids(programs.compile(model=model), *prompts(work, reference["prompts"]), "--max-new-tokens", NEW)
+    expect(got == reference["ids"], f"{got}")
+    return "of genai_config.json"
 
 
 REFUSED = [  # exit status, what the message has, words
@@ -407,7 +425,7 @@ def main():
     parser = parser_of(__doc__)
     parser.add_argument("checks", nargs="*")
     given = parser.parse_args()
-    checks = (greedy, caches, sides, files, texts, draws, roles, refusals, configurations, copies, prefix, model, signals)
+    checks = (greedy, caches, sides, files, texts, draws, roles, names, refusals, configurations, copies, prefix, model, signals)
     with tempfile.TemporaryDirectory(prefix="rankc-generate-") as place:
         programs = Programs(given.rankc, place)
         return report([(check.__name__, lambda work, check=check: check(programs, work)) for check in checks

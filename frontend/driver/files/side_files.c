@@ -220,6 +220,8 @@ static int read_generation(struct reader *reader) {
     rt_json_close(writer, '}');
     const char *text = own_json_end(reader->arena, writer);
     if (!text) return diag_error(reader->diags, 500, EXIT_LIMIT, NULL, "out of memory");
+    const char *names = files->generation.state_names;
+    text = arena_printf(reader->arena, "%s%s", text, names ? names : "");
     rt_hash_bytes(text, strlen(text), files->generation_hash);
     return 0;
 }

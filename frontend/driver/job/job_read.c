@@ -321,6 +321,7 @@ static int import_onnx(struct job *job) {
     import.sync_batch_norm = options->sync_batch_norm;
     import.loss = options->loss;
     import.state = options->state;
+    import.state_names = job->side.generation.state_names;
     import.nbinds = job->side.nbinds;
     import.binds = job->side.binds;
     bind_branch(job, &import);
