@@ -337,6 +337,13 @@ static bool is_numbered_alike(const struct function *function, int i) {
     return function->times == 1 && function->calls > 1 && node_at(function, i)->stage == STAGE_ALL;
 }
 
+/* Writes what RT_AT adds to `instruction`. */
+static void put_number(struct function *function, int i, int number) {
+    const bool alike = is_numbered_alike(function, i);
+    const char *digits = extents_fixed(function->plan->graph, alike ? number : number - function->base);
+    strbuf_printf(&function->body, alike ? "%s - instruction" : "%s", digits);
+}
+
 /* Writes the call with its placeholders replaced: tensors, and the instruction's number less that in `instruction`. */
 static void put_call(struct function *function, int i) {
     const struct instruction *instruction = &function->source->instructions[0][i];
@@ -347,8 +354,7 @@ static void put_call(struct function *function, int i) {
         if (*c == 1)
             strbuf_puts(&function->body, role_of(function, i, slot++)->name);
         else if (*c == 2)
-            strbuf_printf(&function->body, is_numbered_alike(function, i) ? "%d - instruction" : "%d",
-                          is_numbered_alike(function, i) ? instruction->number : instruction->number - function->base);
+            put_number(function, i, instruction->number);
         else if (*c == SIZE_MARK)
             c = put_size(&function->body, c);
         else

@@ -20,10 +20,12 @@ static double constant(struct rounded *rounded, const struct tensor *tensor, int
     if (!bytes) return rounded->fails = true, 0;
     if (rt_dtype_is_float(tensor->dtype)) return eval_load(bytes, tensor->dtype, at).f;
     const int64_t number = eval_load(bytes, tensor->dtype, at).i;
-    if (!open_is(rounded->graph->open, number)) return (double)number;
-    if (!rounded->base) rounded->base = number;
-    if (rounded->base != number) rounded->fails = true;
-    return (double)rounded->value;
+    struct open_sizes *open = rounded->graph->open;
+    if (!open_is(open, number)) return (double)number;
+    const int64_t base = open_least(open, number) < 0 ? -number : number;
+    if (!rounded->base) rounded->base = base;
+    if (rounded->base != base) rounded->fails = true;
+    return (double)(base == number ? rounded->value : -rounded->value);
 }
 
 static double add(double a, double b) {
@@ -123,9 +125,24 @@ static bool is_quotient(const int64_t *results, int64_t n, int64_t least, int64_
     return true;
 }
 
-/* The open number (times base + more) / by that has all these values. False: there is none with a small divisor. */
-static bool find_quotient(struct rounded *rounded, const int64_t *results, int64_t n, int64_t *number) {
+/* Divides the results by the largest number that divides all of them, and returns it. */
+static int64_t take_factor(int64_t *results, int64_t n) {
+    int64_t factor = 0;
+    for (int64_t i = 0; i < n; i++)
+        for (int64_t rest = results[i]; rest;) {
+            const int64_t next = factor % rest;
+            factor = rest, rest = next;
+        }
+    if (!factor) factor = 1;
+    for (int64_t i = 0; i < n; i++) results[i] /= factor;
+    return factor;
+}
+
+/* The open number factor ((times base + more) / by) that has all these values. False: there is none with a small
+ * divisor. */
+static bool find_quotient(struct rounded *rounded, int64_t *results, int64_t n, int64_t *number) {
     struct open_sizes *open = rounded->graph->open;
+    const int64_t factor = take_factor(results, n);
     const int64_t least = open_least(open, rounded->base);
     const double slope = n > 1 ? (double)(results[n - 1] - results[0]) / (double)(n - 1) : 0;
     for (int64_t by = 1; by <= MOST_DIVISOR; by++)
@@ -133,7 +150,7 @@ static bool find_quotient(struct rounded *rounded, const int64_t *results, int64
             const int64_t more[] = {0, by / 2, by - 1};
             for (int i = 0; times >= 0 && i < 3; i++) {
                 if (!is_quotient(results, n, least, times, more[i], by)) continue;
-                *number = open_quotient(open, open_sum(open, times * rounded->base, more[i]), by);
+                *number = factor * open_quotient(open, open_sum(open, times * rounded->base, more[i]), by);
                 return true;
             }
         }
@@ -151,7 +168,7 @@ const void *build_fold_rounded(struct graph *graph, int id) {
     int64_t values[MOST_RESULTS], count;
     for (int64_t i = 0; i < n; i++) {
         struct rounded rounded = {.graph = graph};
-        const int64_t *results = all_results(&rounded, node->inputs[0], i, &count);
+        int64_t *const results = all_results(&rounded, node->inputs[0], i, &count);
         if (!results || !find_quotient(&rounded, results, count, &values[i])) return NULL;
     }
     void *bytes = arena_alloc(graph->arena, (size_t)n + 1, rt_dtype_bytes(out.dtype));

@@ -18,6 +18,9 @@ enum {
     LEAST_ATOM = 100 /* smaller numbers are not taken for atoms in products */
 };
 
+/* What is so large stands for a bound without end, and for no product of sizes. */
+static const int64_t without_end = (int64_t)1 << 61;
+
 struct open_sizes *open_new(struct arena *arena, int specimen) {
     struct open_sizes *open = ARENA_NEW(arena, struct open_sizes);
     *open = (struct open_sizes){.arena = arena, .specimen = specimen};
@@ -61,14 +64,19 @@ static bool is_prime(int64_t n) {
     return n > 1;
 }
 
-/* About how large the sizes of each specimen are: the later ones are for models whose tensors have many open
- * dimensions. */
-static const int64_t magnitudes[OPEN_SPECIMENS] = {100000, 131000, 117000, 149000, 9000, 11000,
-                                                   700,    900,    2500,   3100,   1300, 1700};
+/* About how large the sizes of each specimen are, and what stands for what is made of them: primes from `first` on, one
+ * in `apart` numbers. The later ones are for models whose tensors have many open dimensions, or dimensions that are
+ * made of sizes in many ways. No size is a prime below `least`. */
+static const struct {
+    int64_t near, least, first, apart;
+} magnitudes[OPEN_SPECIMENS] = {
+    {100000, 1009, 233333, 1009}, {131000, 1009, 305666, 1009}, {117000, 1009, 273000, 1009},
+    {149000, 1009, 347666, 1009}, {9000, 1009, 21000, 1009},    {11000, 1009, 25666, 1009},
+    {700, 211, 1633, 211},        {900, 211, 2100, 211},        {2500, 211, 5833, 37},
+    {3100, 211, 7233, 37},        {1300, 211, 211, 23},         {1700, 211, 307, 23}};
 
-/* No size is a smaller prime, nor stands a smaller one for what is made of sizes. */
 static int64_t least_prime(const struct open_sizes *open) {
-    return magnitudes[open->specimen] > 5000 ? 1009 : 211;
+    return magnitudes[open->specimen].least;
 }
 
 /* The largest number that divides all values of the size. */
@@ -89,7 +97,7 @@ static bool is_known(const struct open_sizes *open, int64_t value) {
  * near to. */
 static int64_t specimen_of(const struct open_sizes *open, const struct open_range *size) {
     enum { BETWEEN_SIZES = 211, BETWEEN_SPECIMENS = 53 };
-    const int64_t unit = unit_of(size), near = magnitudes[open->specimen] * (10 + 3 * open->all.n) / 10 / unit;
+    const int64_t unit = unit_of(size), near = magnitudes[open->specimen].near * (10 + 3 * open->all.n) / 10 / unit;
     const int64_t step = size->step / unit, least = size->least / unit;
     const int64_t away = BETWEEN_SIZES * open->all.n + BETWEEN_SPECIMENS * open->specimen;
     int64_t value = least_prime(open) + away * step;
@@ -158,6 +166,7 @@ static int64_t fixed_factor(const struct open_sizes *open, int64_t value, int de
 static int find(struct open_sizes *open, int64_t value, int depth) {
     const int known = map_get(&open->known, (const char *)&value, sizeof value);
     if (known >= 0 || !depth || (value > -LEAST_ATOM && value < LEAST_ATOM)) return known;
+    if (value <= -without_end || value >= without_end) return -1;
     int best = -1;
     int64_t least = INT64_MAX;
     for (int i = open->atoms.n - 1; i >= 0; i--) {
@@ -237,11 +246,17 @@ static int64_t constant_of(const struct open_sizes *open, enum open_kind kind, i
     return means(open, -1, first, kind, a, b) ? first : value;
 }
 
+/* The first prime from `value` on that stands for nothing yet. Those of the two specimens of a pair differ, so that no
+ * number is the same in both: divided by 4 they leave 1 and 3. */
+static int64_t free_prime(const struct open_sizes *open, int64_t value) {
+    while (value % 4 != 1 + 2 * (open->specimen % 2) || !is_prime(value) || is_known(open, value)) value++;
+    return value;
+}
+
 /* A prime of its own, for an atom whose value in the specimen is that of a fixed number. */
 static int64_t stand_in(const struct open_sizes *open) {
-    int64_t value = magnitudes[open->specimen] * 7 / 3 + least_prime(open) * (int64_t)open->atoms.n;
-    while (!is_prime(value) || is_known(open, value)) value++;
-    return value;
+    return free_prime(open,
+                      magnitudes[open->specimen].first + magnitudes[open->specimen].apart * (int64_t)open->atoms.n);
 }
 
 /* The number that stands for the operation on a and b, which has `value` in this specimen: a fixed number where the
@@ -293,10 +308,8 @@ int64_t open_sum(struct open_sizes *open, int64_t a, int64_t b) {
  * no small number is left of their differences, nor of a - a / b * b. */
 static int64_t apart(const struct open_sizes *open, int64_t quotient) {
     enum { PARTS = 64, MOST_PARTS = 56, VARIED = 29, STRIDE = 5 };
-    int64_t value = quotient / PARTS * (MOST_PARTS - (int64_t)open->atoms.n * STRIDE % VARIED);
-    if (value < least_prime(open)) return stand_in(open);
-    while (!is_prime(value) || is_known(open, value)) value++;
-    return value;
+    const int64_t value = quotient / PARTS * (MOST_PARTS - (int64_t)open->atoms.n * STRIDE % VARIED);
+    return value < least_prime(open) ? stand_in(open) : free_prime(open, value);
 }
 
 /* A number as the sum of `number` and of factors times values that are no sums, nor rests, which are a - a / b * b. */

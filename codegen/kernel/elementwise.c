@@ -280,7 +280,8 @@ static const char *pragma_of(const struct loops *loops, int d, int64_t elements)
     const bool threads = d == 0 && open_most(open, elements) >= PARALLEL_ELEMENTS, vectors = d == loops->n - 1;
     const char *pragma = threads ? vectors ? "parallel for simd" : "parallel for" : vectors ? "simd" : "";
     if (!threads || open_least(open, elements) >= PARALLEL_ELEMENTS) return pragma;
-    return arena_printf(loops->arena, "%s if (%lld >= %d)", pragma, (long long)elements, PARALLEL_ELEMENTS);
+    return arena_printf(loops->arena, "%s if (%lld >= %s)", pragma, (long long)elements,
+                        extents_fixed(loops->graph, PARALLEL_ELEMENTS));
 }
 
 static void bind_loops(struct loops *loops, struct tmpl_env *env, bool block) {

@@ -282,11 +282,17 @@ static bool signs(const struct strbuf *before) {
     return n && strchr("(,{=[", before->text[n - 1]);
 }
 
+/* True in a comment behind a part of a node's name: layer.4/conv. */
+static bool continues_name(const struct speller *speller) {
+    const size_t n = speller->body.length;
+    return speller->extents->comments && n && strchr("./:", speller->body.text[n - 1]);
+}
+
 /* Writes the number that begins at `text`; returns what follows it. */
 static const char *spell_number(struct speller *speller, const char *text) {
     char *end;
     const int64_t value = strtoll(text, &end, 10);
-    const bool whole = !isalnum((unsigned char)*end) && *end != '.' && *end != '_';
+    const bool whole = !isalnum((unsigned char)*end) && *end != '.' && *end != '_' && !continues_name(speller);
     if (whole && open_is(speller->extents->open, value)) {
         const bool alone = stands_alone(&speller->body, end);
         strbuf_puts(&speller->body,

@@ -234,8 +234,8 @@ static bool divide(struct lowering *lowering, const struct amount *x, struct amo
     y->least = x->least / by - (x->least % by < 0);
     y->most = x->most / by + (x->most % by > 0);
     if (!divides) return false;
-    struct amount_term *terms = arena_copy(lowering->arena, x->terms, (size_t)x->n * sizeof *terms + 1);
-    for (int i = 0; i < x->n; i++) terms[i].factor /= by;
+    struct amount_term *terms = ARENA_ARRAY(lowering->arena, struct amount_term, x->n + 1);
+    for (int i = 0; i < x->n; i++) terms[i] = x->terms[i], terms[i].factor /= by;
     *y = (struct amount){.least = y->least, .most = y->most, .offset = x->offset / by, .n = x->n, .terms = terms};
     return true;
 }

@@ -207,12 +207,12 @@ static int range_of_floats(struct lower *lower, enum rt_dtype dtype) {
     return constant(lower, dtype, 1, n, values, RT_F64);
 }
 
-/* Integers up to a limit, or from a start, that depends on open sizes. */
+/* Integers to a limit, or from a start, that depends on open sizes. */
 static int range_of_open(struct lower *lower, enum rt_dtype dtype, int64_t start, int64_t limit, int64_t delta) {
     struct open_sizes *open = lower->builder.graph->open;
-    int64_t span = open_sum(open, limit, -start), n;
-    if (delta < 0) return lower_error(lower, 439, "a range of open length has a negative step");
-    if (delta > 1) span = open_quotient(open, open_sum(open, span, delta - 1), delta);
+    const int64_t by = delta == INT64_MIN ? INT64_MAX : delta < 0 ? -delta : delta;
+    int64_t span = delta < 0 ? open_sum(open, start, -limit) : open_sum(open, limit, -start), n;
+    if (by > 1) span = open_quotient(open, open_sum(open, span, by - 1), by);
     n = open_greater(open, span, 0);
     const int places = emit_places(lower, 0, n, 1, 0);
     const int steps = delta == 1 ? places : emit_with(lower, OP_Mul, places, (double)delta);

@@ -12,8 +12,8 @@
  * matrix: complex numbers (.., n, 2) are rows of 2 n numbers, which a matrix (2 n, 2 n) multiplies. A packed product
  * makes about 100 multiply-adds in the time in which the steps between the transforms of a split move one number, so it
  * is faster up to PLAIN of them for each number; for fewer than MANY rows reading the matrix takes the time, and it is
- * faster up to PLAIN_ROW. */
-enum { PLAIN = 1100, PLAIN_ROW = 256, MANY = 16, MOST = 1 << 22 };
+ * faster up to PLAIN_ROW. Of an open length, up to MOST_OPEN, the matrix is computed by each step. */
+enum { PLAIN = 1100, PLAIN_ROW = 256, MANY = 16, MOST = 1 << 22, MOST_OPEN = 1 << 12 };
 static const double PI = 3.14159265358979323846;
 
 /* The matrix (n in, out 2) that multiplies rows of n numbers of `in` parts: 1 real, 2 complex; the first `out` results.
@@ -33,6 +33,26 @@ static int emit_matrix(struct lower *lower, int x, int64_t n, int in, int64_t ou
             row[out * 2 + 1] = re;
         }
     return emit_floats(lower, lower_dtype(lower, x), 2, dims, values);
+}
+
+/* The same where the length is open, computed in f64 by each step. It is multiplied by 1 / n if `inverse`. */
+static int emit_open_matrix(struct lower *lower, int x, int64_t n, int in, int64_t out, int sign, bool inverse) {
+    const int64_t dims[] = {n * in, out * 2};
+    const int products = emit2(lower, OP_Mul, emit_places(lower, 0, n, 4, 0), emit_places(lower, 0, out, 4, 2));
+    const int places = emit_cast(lower, emit2(lower, OP_Mod, products, emit_number(lower, RT_I64, n)), RT_F64);
+    const int turns = emit2(lower, OP_Div, places, emit_number(lower, RT_F64, n));
+    const int angle = emit_with(lower, OP_Mul, turns, sign * 2 * PI);
+    int re = emit1(lower, OP_Cos, angle), im = emit1(lower, OP_Sin, angle);
+    if (inverse) {
+        const int share = emit_reciprocal(lower, RT_F64, n);
+        re = emit2(lower, OP_Mul, re, share), im = emit2(lower, OP_Mul, im, share);
+    }
+    int rows = emit_concat(lower, 3, 2, (int[]){re, im});
+    if (in == 2) {
+        const int turned = emit_concat(lower, 3, 2, (int[]){emit1(lower, OP_Neg, im), re});
+        rows = emit_concat(lower, 1, 2, (int[]){rows, turned});
+    }
+    return emit_reshape(lower, emit_cast(lower, rows, lower_dtype(lower, x)), 2, dims);
 }
 
 /* The factor of n that is nearest to its root from below; 1 for primes. */
@@ -77,15 +97,17 @@ static int emit_split(struct lower *lower, int x, int64_t rows, int64_t a, int64
 
 static int emit_transform(struct lower *lower, int x, int64_t rows, int64_t n, int in, int64_t out, int sign,
                           double factor) {
-    const bool few = open_typical(lower->builder.graph->open, rows) < MANY;
-    const bool plain = in * out * 2 <= (few ? PLAIN_ROW : PLAIN);
+    struct open_sizes *open = lower_open(lower);
+    const bool few = open_typical(open, rows) < MANY;
+    const bool plain = open_is(open, n) || in * out * 2 <= (few ? PLAIN_ROW : PLAIN);
     const int64_t a = plain ? 1 : factor_of(n), flat[] = {rows, n * in}, shape[] = {rows, out, 2};
     if (x < 0) return -1;
     if (a > 1) {
         const int y = emit_split(lower, x, rows, a, n / a, in, sign, factor);
         return y < 0 || out == n ? y : emit_piece(lower, y, 1, 0, 1, out);
     }
-    const int matrix = emit_matrix(lower, x, n, in, out, sign, factor);
+    const int matrix = open_is(open, n) ? emit_open_matrix(lower, x, n, in, out, sign, factor != 1)
+                                        : emit_matrix(lower, x, n, in, out, sign, factor);
     return emit_reshape(lower, emit_matmul(lower, emit_reshape(lower, x, 2, flat), matrix, false, false), 3, shape);
 }
 
@@ -93,17 +115,27 @@ static int emit_transform(struct lower *lower, int x, int64_t rows, int64_t n, i
 static int emit_length(struct lower *lower, int x, int axis, int64_t n) {
     if (x < 0) return -1;
     const struct tensor t = lower_tensor(lower, x);
-    if (t.dims[axis] >= n) return t.dims[axis] == n ? x : emit_piece(lower, x, axis, 0, 1, n);
-    return emit_padded(lower, x, axis, 0, n - t.dims[axis], 0);
+    const enum open_order order = open_order(lower_open(lower), n, t.dims[axis]);
+    if (order == OPEN_EQUAL) return x;
+    if (order <= OPEN_EQUAL) return emit_piece(lower, x, axis, 0, 1, n);
+    if (order == OPEN_EITHER)
+        return lower_error(lower, 439, "a transform is longer than dimension %d for some open sizes only", axis);
+    return emit_padded(lower, x, axis, 0, open_sum(lower_open(lower), n, -t.dims[axis]), 0);
+}
+
+/* How many numbers of a real signal's spectrum are not conjugates of others. */
+static int64_t half_of(struct open_sizes *open, int64_t n) {
+    return open_sum(open, open_quotient(open, n, 2), 1);
 }
 
 /* The complex numbers of a real signal's spectrum beyond its first half, which are conjugates: (rows, n / 2 + 1, 2) to
  * (rows, n, 2). */
 static int emit_conjugates(struct lower *lower, int x, int64_t n) {
     static const double signs[] = {1, -1};
-    const int64_t two[] = {2}, half = n / 2 + 1;
-    if (x < 0 || n == half) return x;
-    const int rest = emit_piece(lower, x, 1, n - half, -1, n - half);
+    struct open_sizes *open = lower_open(lower);
+    const int64_t two[] = {2}, half = half_of(open, n), more = open_sum(open, n, -half);
+    if (x < 0 || !more) return x;
+    const int rest = emit_piece(lower, x, 1, more, -1, more);
     return emit_concat(
         lower, 1, 2, (int[]){x, emit2(lower, OP_Mul, rest, emit_floats(lower, lower_dtype(lower, x), 1, two, signs))});
 }
@@ -118,8 +150,9 @@ struct dft {
 static int emit_dft(struct lower *lower, int x, const struct dft *dft) {
     const struct tensor t = lower_tensor(lower, x);
     const int in = (int)t.dims[t.ndim - 1];
-    int64_t perm[RT_MAX_NDIM], rows = 1, out = dft->onesided && !dft->inverse ? dft->n / 2 + 1 : dft->n;
-    const int64_t given = dft->onesided && dft->inverse ? dft->n / 2 + 1 : dft->n;
+    struct open_sizes *open = lower_open(lower);
+    int64_t perm[RT_MAX_NDIM], rows = 1, out = dft->onesided && !dft->inverse ? half_of(open, dft->n) : dft->n;
+    const int64_t given = dft->onesided && dft->inverse ? half_of(open, dft->n) : dft->n;
     for (int d = 0; d < t.ndim; d++) perm[d] = d;
     perm[dft->axis] = t.ndim - 2;
     perm[t.ndim - 2] = dft->axis;
@@ -141,7 +174,7 @@ static int emit_dft(struct lower *lower, int x, const struct dft *dft) {
     return emit_transpose(lower, emit_reshape(lower, y, t.ndim, moved.dims), perm);
 }
 
-/* Refuses a transform whose length is chosen at run time: its factors and matrices follow from the length. */
+/* Refuses frames of an open length. */
 static bool is_open(struct lower *lower, int64_t n) {
     struct open_sizes *open = lower->builder.graph->open;
     if (!open_is(open, n)) return false;
@@ -167,10 +200,12 @@ int lower_dft(struct lower *lower) {
         return lower_error(lower, 375, "axis %lld is that of real and imaginary parts", (long long)axis);
     if (dft.onesided && !dft.inverse && x.dims[x.ndim - 1] != 1)
         return lower_error(lower, 378, "a one-sided transform needs real numbers");
-    dft.n = dft.onesided && dft.inverse ? 2 * (x.dims[dft.axis] - 1) : x.dims[dft.axis];
+    struct open_sizes *open = lower_open(lower);
+    dft.n = dft.onesided && dft.inverse ? 2 * open_sum(open, x.dims[dft.axis], -1) : x.dims[dft.axis];
     if (lower_has(lower, 1) && lower_known_int(lower, 1, "dft_length", &dft.n) < 0) return -1;
-    if (is_open(lower, dft.n)) return -1;
-    if (dft.n < 1 || dft.n > MOST) return lower_error(lower, 374, "a transform of %lld numbers", (long long)dft.n);
+    if (open_is(open, dft.n) && open_most(open, dft.n) > MOST_OPEN) return lower_too_large(lower);
+    if (open_least(open, dft.n) < 1 || open_most(open, dft.n) > MOST)
+        return lower_error(lower, 374, "a transform of %lld numbers", (long long)dft.n);
     return lower_result(lower, emit_dft(lower, lower->inputs[0], &dft));
 }
 

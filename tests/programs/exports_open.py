@@ -194,8 +194,8 @@ def results_of(options, folder, plans):
 HEAD = """# Exports with open sizes
 
 Does a program that is compiled once with bounds compute what one compiled for each size computes? Here are the models of
-[exports-today.md](exports-today.md), exported with dynamic batch and sequence, or batch, height and width. This page is written by
-`tests/programs/exports_open.py --table`, which says how results are compared.
+[exports-today.md](exports-today.md), and models that are used at many sizes, exported with dynamic batch and sequence, or batch, height
+and width. This page is written by `tests/programs/exports_open.py --table`, which says how results are compared.
 <!-- not run: they take hours and need PyTorch -->
 
     python3 tests/models/export_today.py --dynamic --out models --forms dynamo,legacy
@@ -203,6 +203,7 @@ Does a program that is compiled once with bounds compute what one compiled for e
     python3 tests/models/export_diffusers_today.py --dynamic --out models --forms dynamo,legacy
     python3 tests/models/export_mixtures_today.py --dynamic --out models --forms dynamo,legacy
     python3 tests/models/export_families_today.py --dynamic --out models --forms dynamo
+    python3 tests/models/export_open_today.py --dynamic --out models --forms dynamo,legacy
     python3 tests/programs/exports_open.py --rankc build/frontend/rankc --results open.jsonl --table docs/sizes-sweep.md models/*/
 
 Of the exports there, and of others that the exporters refuse:

@@ -50,10 +50,65 @@ images (float[batch, 2, height, width] x, float[batch, 2, 3] theta, float[batch,
 }
 """
 
+# Numbers that exporters compute from a size: ranges that count down, also from floats and from a negative size, and a size rounded up.
+NUMBERS = """
+<ir_version: 10, opset_import: ["": 20]>
+numbers (float[batch, length] x) => (int64[] down, int64[] in_threes, int64[] between, int64[] even, int64[] thirds, float[] resized)
+<int64 zero = {0}, int64 one = {1}, int64 less = {-1}, int64 three = {3}, int64 threes = {-3}, float two = {2}, float negative = {-1},
+ int64[1] all = {-1}, int64[1] zero_list = {0}, int64[1] one_list = {1}, int64[4] image = {1, 1, -1, 1}, int64[3] planes = {1, 1, 1}>
+{
+    shape = Shape (x)
+    length = Gather (shape, one)
+    down = Range (length, less, less)
+    in_threes = Range (length, zero, threes)
+    back = Neg (length)
+    back_float = Cast <to = 1> (back)
+    length_float = Cast <to = 1> (length)
+    apart = Sub (back_float, length_float)
+    steps = Div (apart, negative)
+    steps_up = Ceil (steps)
+    limit = Cast <to = 7> (steps_up)
+    places = Range (zero, limit, one)
+    between = Sub (length, places)
+    halves = Div (length_float, two)
+    halves_up = Ceil (halves)
+    rounded = Mul (halves_up, two)
+    rounded_up = Cast <to = 7> (rounded)
+    even = Range (zero, rounded_up, one)
+    third = Div (length, three)
+    thirds = Range (zero, third, one)
+    first = Gather (x, zero)
+    column = Reshape (first, image)
+    tall = Reshape (rounded_up, all)
+    ones = Slice (planes, zero_list, one_list)
+    to = Concat <axis = 0> (ones, ones, tall, ones)
+    resized = Resize <mode = "linear"> (column, , , to)
+}
+"""
+
+# Fourier transforms over the sequence and the features, and back.
+TRANSFORMS = """
+<ir_version: 10, opset_import: ["": 20]>
+transforms (float[batch, length, 6] x) => (double[] whole, double[] half, double[] back)
+<int64 one = {1}, int64 two = {2}, int64[1] last = {3}>
+{
+    double = Cast <to = 11> (x)
+    real = Unsqueeze (double, last)
+    rows = DFT (real, , two)
+    spectrum = DFT (rows, , one)
+    whole = Identity (spectrum)
+    parts = DFT <onesided = 1> (real, , one)
+    half = Identity (parts)
+    back = DFT <inverse = 1> (spectrum, , one)
+}
+"""
+
 # group -> text of the model, bounds, shapes of the inputs, sizes
 GROUPS = {
     "open_images": (IMAGES, {"batch": "1..3", "height": "5..24@12", "width": "4..24"},
                     [(12, 9, 2), (24, 24, 3), (5, 4, 1), (13, 17, 1), (7, 6, 2)], ["height", "width", "batch"]),
+    "open_numbers": (NUMBERS, {"batch": "1..3", "length": "1..17@8"}, [(1, 1), (17, 3), (8, 2), (5, 1), (11, 2)], ["length", "batch"]),
+    "open_transforms": (TRANSFORMS, {"batch": "1..3", "length": "1..17@8"}, [(1, 1), (17, 3), (8, 2), (5, 1), (11, 2)], ["length", "batch"]),
 }
 
 
