@@ -71,9 +71,9 @@ static void alert(int64_t now) {
     const int64_t end = atomic_load_explicit(&alert_end, memory_order_relaxed);
     int times = atomic_load_explicit(&alerts, memory_order_relaxed);
     if (now < end) return; /* another thread's jump of about the same time */
-    times = now - end > ALERT_NS << times ? 0 : times < ALERTS ? times + 1 : times;
+    times = now - end > (int64_t)ALERT_NS << times ? 0 : times < ALERTS ? times + 1 : times;
     atomic_store_explicit(&alerts, times, memory_order_relaxed);
-    atomic_store_explicit(&alert_end, now + (ALERT_NS << times), memory_order_relaxed);
+    atomic_store_explicit(&alert_end, now + ((int64_t)ALERT_NS << times), memory_order_relaxed);
 }
 
 /* True if the wait goes on spinning. */
