@@ -117,6 +117,39 @@ bool import_mask_size(struct arena *arena, const struct onnx_model *model, const
     return true;
 }
 
+/* True for the rows of a cache, by the name of the input. */
+static bool is_rows(const struct import *import, const char *size) {
+    const struct patterns patterns = automatic_patterns(import->arena, import->options);
+    for (int i = 0; i < import->ports.n; i++)
+        for (int p = 0; p < patterns.all.n; p++) {
+            if (!matched(import->arena, patterns.all.at[p].input, onnx_text(import->ports.at[i]->name))) continue;
+            for (size_t d = 1; d < RT_MAX_NDIM; d++) {
+                const char *name = symbol_at(import->arena, import->ports.at[i], d);
+                if (name && strcmp(name, size) == 0) return true;
+            }
+        }
+    return false;
+}
+
+const char *import_decoder_options(const struct import *import, const struct map *missing) {
+    const char *all = symbol_at(import->arena, input_named(import->model, masks), 1);
+    const char *new = symbol_at(import->arena, input_named(import->model, ids), 1);
+    struct strbuf text;
+    bool any = false;
+    if (import->options->train || (import->options->state && strcmp(import->options->state, "none") == 0)) return NULL;
+    strbuf_init(&text, import->arena);
+    if (!import->options->state) strbuf_puts(&text, " --state auto");
+    for (int i = 0; i < missing->n; i++) {
+        const char *name = missing->entries[i].key;
+        const bool rows = is_rows(import, name);
+        any = any || rows;
+        if (all && new &&strcmp(name, all) == 0 && strcmp(all, new) != 0) continue; /* follows from the others */
+        strbuf_printf(&text, " --dim %s=%s", str_escape(import->arena, name, strlen(name), 120),
+                      rows ? "0..1024" : "1..16");
+    }
+    return any ? strbuf_text(&text) : NULL;
+}
+
 /* Pairs ------------------------------------------------------------------------------------------------------------ */
 
 static int output_named(const struct graph *graph, const char *name) {

@@ -431,7 +431,16 @@ static void add_shape(struct strbuf *text, struct sizes *sizes, const Onnx__Valu
     strbuf_shell(text, strbuf_text(&word));
 }
 
-void sizes_report(struct sizes *sizes) {
+/* Options that give the sizes, each with a blank in front. decoder: those of one with caches; NULL: it is none. */
+static void suggest(struct import *import, const char *dims, const char *shapes, const char *decoder) {
+    const bool ready = import->options->command && import->diags->errors == 1; /* the command has no other error */
+    if (decoder) diag_help(import->diags, "keep a decoder's caches from step to step:%s", decoder);
+    if (decoder && import->options->state) return;
+    diag_help(import->diags, "%sgive sizes, such as%s", decoder ? "or " : "", dims);
+    diag_help(import->diags, "or by input: %s%s", ready ? import->options->command : "", shapes + (ready ? 0 : 1));
+}
+
+void sizes_report(struct sizes *sizes, const char *decoder) {
     struct import *import = sizes->import;
     struct strbuf names, dims, shapes;
     if (!sizes->open.n) return;
@@ -454,8 +463,5 @@ void sizes_report(struct sizes *sizes) {
     }
     if (sizes->open_inputs.n > MOST_SHOWN)
         diag_note(import->diags, "%d more inputs have such dimensions", sizes->open_inputs.n - MOST_SHOWN);
-    diag_help(import->diags, "give sizes, such as%s", strbuf_text(&dims));
-    bool ready = import->options->command && import->diags->errors == 1; /* the command has no other error */
-    diag_help(import->diags, "or by input: %s%s", ready ? import->options->command : "",
-              strbuf_text(&shapes) + (ready ? 0 : 1));
+    suggest(import, strbuf_text(&dims), strbuf_text(&shapes), decoder);
 }

@@ -55,7 +55,8 @@ bool sizes_bind(struct sizes *sizes, const Onnx__ValueInfoProto *info, int ndim,
 /* Records that port `at` of the import needs sizes that are not given. */
 void sizes_miss(struct sizes *sizes, int at);
 
-/* E0343 if sizes are missing: names all of them, with a command line that gives them. */
-void sizes_report(struct sizes *sizes);
+/* E0343 if sizes are missing: names all of them, with a command line that gives them. decoder: options that do, of
+ * import_decoder_options; NULL: none. */
+void sizes_report(struct sizes *sizes, const char *decoder);
 
 #endif

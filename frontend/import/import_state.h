@@ -134,6 +134,11 @@ int import_pairs(struct import *import);
 bool import_mask_size(struct arena *arena, const struct onnx_model *model, const struct import_options *options,
                       struct equalities *equalities);
 
+/* Options that give what has no size in a decoder with caches bounds, and keep the caches, as " --state auto
+ * --dim past=0..1024": in the import's arena; NULL if no input with the name of a cache lacks a size, in training, and
+ * with --state none. */
+const char *import_decoder_options(const struct import *import, const struct map *missing);
+
 /* import_signature.c: the parameters of the PyTorch module that was exported. ------------------------------------- */
 
 /* Collects them from the signature in the metadata. Call it before the first import_mark. */
