@@ -67,7 +67,7 @@ static bool is_script(const char *name) {
 
 struct pattern *pattern_of_expression(struct arena *arena, struct span expression, const char **why) {
     const char *translated = expression_for_pcre2(arena, expression, is_script, why);
-    pcre2_code *code = translated ? compile(arena, translated, why) : NULL;
+    pcre2_code *code = translated ? compile(arena, expression_with_newer(arena, translated), why) : NULL;
     if (!code) return NULL;
     struct pattern *pattern = ARENA_NEW(arena, struct pattern);
     pattern->code = code;

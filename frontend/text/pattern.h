@@ -51,4 +51,8 @@ void ranges_join(struct ranges *ranges, enum behaviour behaviour);
 const char *expression_for_pcre2(struct arena *arena, struct span expression, bool (*is_script)(const char *name),
                                  const char **why);
 
+/* The same expression for PCRE2, whose properties of characters have those that PCRE2's Unicode may be too old for: in
+ * the arena. */
+const char *expression_with_newer(struct arena *arena, const char *expression);
+
 #endif

@@ -2,11 +2,16 @@
 """Writes frontend/text/differing.def: characters of which the package `tokenizers` says something else than Unicode.
 
     characters.py > frontend/text/differing.def
+    characters.py --newer > frontend/text/newer.def
 
 Some of its tables are older than Unicode's: characters that came later are no punctuation, no marks .. to it. Asks the package about
-every character, and compares with the newest Unicode. Needs tokenizers and unicodedata2."""
+every character, and compares with the newest Unicode. --newer writes the characters that its regular expressions know, and that
+Unicode 14 does not, which is that of this Python and of Debian 12's PCRE2. Needs tokenizers, unicodedata2 and Python 3.11."""
+import sys
+import unicodedata
+
 import unicodedata2 as unicode
-from tokenizers import normalizers, pre_tokenizers
+from tokenizers import Regex, normalizers, pre_tokenizers
 
 CODES = [code for code in range(0x110000) if not 0xd800 <= code < 0xe000]
 
@@ -51,7 +56,33 @@ KINDS = [
 ]
 
 
+# Of regular expressions; a category of one letter has those of two.
+PROPERTIES = ["Cf", "Ll", "Lm", "Lo", "Lt", "Lu", "Mc", "Me", "Mn", "Nd", "Nl", "No", "Pc", "Pd", "Pe", "Pf", "Pi", "Po", "Ps", "Sc", "Sk",
+              "Sm", "So", "Alphabetic", "Lowercase", "Uppercase", "sc:Han"]
+
+
+def newer():
+    assert unicodedata.unidata_version == "14.0.0"
+    print("""/* Characters that came after Unicode 14, and what they are to the regular expressions of the package `tokenizers`:
+ * NEWER(property, first, last), by properties. Written by tests/text/characters.py --newer. */""")
+    later = [code for code in CODES if unicodedata.category(chr(code)) == "Cn" and unicode.category(chr(code)) != "Cn"]
+    for name in PROPERTIES:
+        split = pre_tokenizers.Split(Regex(r"\p{%s}" % name.removeprefix("sc:")), "isolated")
+        rows = []
+        for code in later:
+            if len(split.pre_tokenize_str("\n" + chr(code) + "\n")) == 1:
+                continue
+            if rows and rows[-1][1] == code - 1:
+                rows[-1][1] = code
+            else:
+                rows.append([code, code])
+        for first, last in rows:
+            print(f'NEWER("{name}", {first:#x}, {last:#x})')
+
+
 def main():
+    if "--newer" in sys.argv[1:]:
+        return newer()
     print("""/* What the package `tokenizers` says of characters if it is not what Unicode says, as its tables are older:
  * DIFFERING(kind, first, last, answer), in order of kinds and characters. Written by tests/text/characters.py. */""")
     for kind, package, standard in KINDS:
