@@ -389,8 +389,8 @@ int lower_scatter_elements(struct lower *lower) {
     return lower_result(lower, emit_scatter(lower, scatter, scatter->elements, lower->inputs[0], at, attr));
 }
 
-/* Checks indices of GatherND and ScatterND known at compile time: each row of `depth` selects in dimensions from
- * `first`. */
+/* Checks indices of GatherND and ScatterND that are numbers at compile time: each row of `depth` selects in dimensions
+ * from `first`. */
 static int check_rows(struct lower *lower, const struct tensor *x, int first, int64_t depth) {
     int n;
     struct tensor index = lower_input(lower, 1);
@@ -398,6 +398,7 @@ static int check_rows(struct lower *lower, const struct tensor *x, int first, in
         tensor_elements(&index) < INT_MAX ? build_known_ints(lower->builder.graph, lower->inputs[1], &n) : NULL;
     for (int i = 0; values && i < n; i++) {
         int64_t extent = x->dims[first + i % depth];
+        if (open_is(lower->builder.graph->open, values[i])) continue; /* checked by each step */
         if (values[i] < -extent || values[i] >= extent)
             return lower_error(lower, 382, "index %lld is out of range for extent %lld", (long long)values[i],
                                (long long)extent);
