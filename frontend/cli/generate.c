@@ -100,7 +100,8 @@ static int check_state(struct generate *generate) {
     if (generate->about) return 0;
     diag_error(cli->diags, 807, EXIT_MISMATCH, diag_quote(cli->diags, cli->options->operand),
                "the program keeps no state from step to step, which generate needs");
-    diag_help(cli->diags, "'rankc compile %s --state auto' compiles it so", model_path(generate));
+    diag_help(cli->diags, "'rankc generate %s ..' compiles a decoder with its caches as state; so does --state auto",
+              model_path(generate));
     return -1;
 }
 

@@ -69,6 +69,8 @@ CASES = {
     "--seed": [(DIFFERS, GENERATING, None, "1")],
     "--stop": [(DIFFERS, GENERATING, "1", "2")],
     "--role": [(DIFFERS, GENERATING, "x=ids", "x=mask")],
+    "--save-state": [(DIFFERS, GENERATING, "{work}/state", None)],
+    "--load-state": [(DIFFERS, GENERATING, "{work}/state", None)],
     "--report": [],  # rank 0's alone
     "--ask": [],
     "--dump-dir": [(DIFFERS, {"--dump-tensors": "*"}, "{work}/dump", None), (OWN, {"--dump-tensors": "*"}, "{work}/dump", "{work}/dump2")],
