@@ -1,8 +1,6 @@
 /* rankc generate DIR|MODEL.onnx: a decoder that was compiled with --state writes tokens. The ranks do that by
  * themselves (runtime/program/main_generate.c); this process gives them the prompts as ids, and shows what rank 0
  * reports. */
-#include "frontend/cli/generate.h"
-
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -13,6 +11,7 @@
 
 #include "frontend/cli/cache.h"
 #include "frontend/cli/generate_encoders.h"
+#include "frontend/cli/generate_listen.h"
 #include "frontend/cli/generate_text.h"
 #include "frontend/cli/start.h"
 #include "frontend/config/generation.h"

@@ -3,7 +3,7 @@
 #ifndef FRONTEND_CLI_GENERATE_ENCODERS_H
 #define FRONTEND_CLI_GENERATE_ENCODERS_H
 
-#include "frontend/cli/generate.h"
+#include "frontend/cli/generate_prompts.h"
 #include "runtime/base/roles.h"
 
 struct encoders;

@@ -1,5 +1,5 @@
 /* The thread that listens to rank 0 of a generation. */
-#include "frontend/cli/generate.h"
+#include "frontend/cli/generate_listen.h"
 
 #include <errno.h>
 #include <fcntl.h>

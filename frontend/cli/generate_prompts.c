@@ -1,5 +1,5 @@
 /* Prompts of rankc generate: files of token ids, and texts. */
-#include "frontend/cli/generate.h"
+#include "frontend/cli/generate_prompts.h"
 
 #include <inttypes.h>
 #include <string.h>
