@@ -138,6 +138,9 @@ def compare(expected, got, pattern):
             expect(one.read() == other.read(), f"{name} differs")
 
 
+REFUSED = (8, 9)  # mpirun's exit code may be that of a rank which was ended because of the other one
+
+
 def different_programs(bench, mpi, hosts, _):
     """All ranks stop, and it is said which one has another program."""
     one = bench.compile(os.path.join(MODEL, "model.onnx"), "--pas", "tp", "--plan-ngpus", "2")
@@ -146,7 +149,7 @@ def different_programs(bench, mpi, hosts, _):
     words = launched(mpi, hosts, f"{one}/build/run", *given, "--comm", "mpi")
     words[len(words) - words[::-1].index(f"{one}/build/run") - 1] = f"{other}/build/run"
     done = call(*words, status=None)
-    expect(done.returncode == 8, f"exit {done.returncode}, not 8\n{done.stderr}")
+    expect(done.returncode in REFUSED, f"exit {done.returncode}, not 8\n{done.stderr}")
     expect("rank 1 runs another program than rank 0, compiled with another plan" in done.stderr, done.stderr)
 
 
@@ -159,7 +162,7 @@ def different_checkpoints(bench, mpi, hosts, _):
     words = launched(mpi, hosts, f"{program}/build/train", *given, "--steps", "2", "--checkpoint-dir", one, "--resume", "1", "--comm", "mpi")
     words[len(words) - words[::-1].index(one) - 1] = other
     done = call(*words, status=None)
-    expect(done.returncode == 8, f"exit {done.returncode}, not 8\n{done.stderr}")
+    expect(done.returncode in REFUSED, f"exit {done.returncode}, not 8\n{done.stderr}")
     expect("rank 1 has another checkpoint of step 1 than rank 0" in done.stderr, done.stderr)
 
 

@@ -38,7 +38,7 @@ RULES = [
     ("^frontend/import/", f"^frontend/(read|lower|import)/|{BASE}", 0),
     ("^frontend/config/", f"^frontend/(config|lower)/|{BASE}", 0),
     # options are parsed into the struct that passes read, whose table lists the settings of --pas
-    ("^frontend/options/", "^frontend/options/|^ir/(base/|decisions[.]|mesh[.]|open[.])|^runtime/base/", 5),
+    ("^frontend/options/", "^frontend/options/|^ir/(base/|decisions[.]|mesh[.]|open[._])|^runtime/base/", 5),
     ("^frontend/driver/", f"^frontend/(read|import|config|options|driver)/|^codegen/|^passes/|{BASE}", 8),
     ("^frontend/cli/", f"^frontend/|^codegen/|^passes/|^runtime/(launch[./]|comm/hosts[.])|{BASE}", 11),
     ("^runtime/base/", "^runtime/base/", 0),
