@@ -173,6 +173,7 @@ static int computed(struct graph *graph, int id, struct diags *diags) {
 /* The last `n` nodes of the order become the first. */
 static void move_to_front(struct graph *graph, int n) {
     const int others = graph->order.n - n;
+    if (!n) return;
     int *order = ARENA_ARRAY(graph->arena, int, graph->order.n + 1);
     memcpy(order, graph->order.at + others, (size_t)n * sizeof *order);
     memcpy(order + n, graph->order.at, (size_t)others * sizeof *order);

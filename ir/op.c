@@ -16,10 +16,10 @@ const struct op *op_named(const char *name) {
 }
 
 bool node_is_linear(const struct graph *graph, const struct node *node) {
-    const enum rt_dtype from = graph->tensors.at[node->inputs[0]].dtype, to = graph->tensors.at[node->outputs[0]].dtype;
     if (node->op->linear == LINEAR_ALL) return true;
-    return node->op->id == OP_Cast && rt_dtype_is_float(from) && rt_dtype_is_float(to) &&
-           rt_dtype_bytes(from) < rt_dtype_bytes(to);
+    if (node->op->id != OP_Cast) return false;
+    const enum rt_dtype from = graph->tensors.at[node->inputs[0]].dtype, to = graph->tensors.at[node->outputs[0]].dtype;
+    return rt_dtype_is_float(from) && rt_dtype_is_float(to) && rt_dtype_bytes(from) < rt_dtype_bytes(to);
 }
 
 bool node_sums_input(const struct node *node, int k) {

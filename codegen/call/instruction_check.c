@@ -2,10 +2,16 @@
 #include "codegen/call/instruction.h"
 #include "passes/pipeline.h"
 
-static bool has_kernel(const struct target *target, const struct op *op, enum rt_dtype dtype) {
+/* The type that selects the kernel: of a node without inputs that of its result. */
+static enum rt_dtype kernel_type(const struct graph *graph, const struct node *node) {
+    return graph->tensors.at[node->ninputs ? node->inputs[op_typed_input(node->op)] : node->outputs[0]].dtype;
+}
+
+static bool has_kernel(const struct target *target, const struct node *node, enum rt_dtype dtype) {
+    const struct op *op = node->op;
     const struct target_kernel kernel = target->kernels.of ? target->kernels.of[op->id] : (struct target_kernel){0};
     const bool takes_half = rt_dtypes[dtype].kind == RT_KIND_HALF && kernel.halves;
-    return !kernel.missing && (op_has_kernel(op, dtype) || takes_half);
+    return !kernel.missing && (!node->ninputs || op_has_kernel(op, dtype) || takes_half);
 }
 
 /* True for products that need a library: with a fused expression but not packed, or with the sum of an operand. */
@@ -31,9 +37,9 @@ int instruction_check(const struct graph *graph, const struct target *target, st
     int before = diags->errors;
     for (int i = 0; i < graph->order.n; i++) {
         const struct node *node = &graph->nodes.at[graph->order.at[i]];
-        enum rt_dtype dtype = graph->tensors.at[node->inputs[op_typed_input(node->op)]].dtype;
+        const enum rt_dtype dtype = kernel_type(graph, node);
         if (check_user(graph, graph->order.at[i], target, diags) < 0) continue;
-        if (!has_kernel(target, node->op, dtype))
+        if (!has_kernel(target, node, dtype))
             diag_error(diags, 407, EXIT_UNSUPPORTED, node_place(graph, graph->order.at[i]),
                        "there is no kernel of %s for %s", node->op->name, rt_dtypes[dtype].name);
         if (!target->library_products && is_finished_by_library(node))
