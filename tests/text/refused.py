@@ -19,6 +19,9 @@ for _ in range(70):
     DEEP = {"type": "Sequence", "normalizers": [DEEP]}
 
 
+SOON = 240  # seconds, of sanitizer builds too
+
+
 def split(pattern, behavior="Isolated"):
     return {"type": "Split", "pattern": pattern, "behavior": behavior, "invert": False}
 
@@ -92,7 +95,7 @@ def changed(whole, path, value):
 
 
 def run(program, path):
-    return subprocess.run([program, path], input="61\n", capture_output=True, text=True, check=False, timeout=60)
+    return subprocess.run([program, path], input="61\n", capture_output=True, text=True, check=False, timeout=SOON)
 
 
 def check(program, work, name, path, value, status, said):
@@ -128,7 +131,7 @@ def check_text(program, work, name, changes, text, said):
     target = os.path.join(work, "tokenizer.json")
     with open(target, "w", encoding="utf-8") as file:
         json.dump(whole, file)
-    done = subprocess.run([program, target], input=text.encode().hex() + "\n", capture_output=True, text=True, check=False, timeout=60)
+    done = subprocess.run([program, target], input=text.encode().hex() + "\n", capture_output=True, text=True, check=False, timeout=SOON)
     got = json.loads(done.stdout) if done.returncode == 0 and done.stdout else {}
     good = said in got.get("error", "") if said else "ids" in got
     if not good:
