@@ -37,6 +37,9 @@ struct rt_port {
     /* Of an output whose size along dimension `dim` depends on data: 1 + the index of the output that holds how many
      * indices are valid, an int64_t; elements at others are undefined. Else 0. */
     int dim, count;
+    /* Of an output that the largest sizes do not make largest, as one of n - size elements: how many it has at most.
+     * Else 0. */
+    int64_t most;
     /* Of an input: the same for all samples, so that there is one tensor whatever the number of micro-batches. */
     bool shared;
 };

@@ -37,6 +37,16 @@ static const char *counted_fields(const struct graph *graph, const struct ports 
     return counted ? arena_printf(graph->arena, ", .dim = %d, .count = %d", counted->dim, counted->count + 1) : "";
 }
 
+/* The number of elements for all sizes at most, if the largest sizes have fewer. */
+static const char *most_field(const struct graph *graph, const struct ports *ports, const struct tensor *tensor) {
+    int64_t largest[OPEN_SIZES] = {0}, elements = 1;
+    for (int s = 0; graph->open && s < graph->open->all.n; s++) largest[s] = graph->open->all.at[s].range.most;
+    for (int d = 0; d < tensor->ndim; d++) elements *= open_at(graph->open, tensor->dims[d], largest);
+    const int64_t most = open_most(graph->open, tensor_elements(tensor));
+    if (strcmp(ports->list, "outputs") != 0 || elements >= most) return "";
+    return arena_printf(graph->arena, ", .most = %lld", (long long)most);
+}
+
 static void bind_name(struct tmpl_env *port, struct names *names, const char *name, const char *otherwise) {
     const char *words = names_says_nothing(name) ? "" : names_words(names->arena, name, name);
     const char *made = names_take(names, words, otherwise);
@@ -73,6 +83,7 @@ static void bind_port(struct tmpl_env *port, const struct graph *graph, struct e
     tmpl_set(port, "dims", tensor->ndim ? list_of(graph->arena, extents, tensor, extents_entry, ", ") : "0");
     tmpl_set(port, "shared", tensor->shared ? ", .shared = true" : "");
     tmpl_set(port, "counted", counted_fields(graph, ports, i));
+    tmpl_set(port, "most", most_field(graph, ports, tensor));
     bind_name(port, names, ports->names ? ports->names[i] : tensor->name, ports->otherwise);
 }
 

@@ -1,31 +1,12 @@
 /* Resize and Upsample: separable interpolation, one dimension after another. Along a dimension each result is a
  * weighted sum of a few elements. Their indices and weights are known at compile time, so it is a composition of
  * Gather, Mul and Add. */
-#include "frontend/lower/onnx_lower.h"
+#include "frontend/lower/lower_resize.h"
 
 #include <math.h>
 
 #include "ir/expr/eval.h"
 #include "runtime/base/number/checked.h"
-
-enum { MAX_TAPS = 4 };
-
-/* An exact number num / den, den > 0: coordinates are compared and rounded without error. */
-struct fraction {
-    __int128 num, den;
-};
-
-/* Note [Widths of coordinates]: an extent has at most EXTENT_BITS bits, a result's 24, and a scale, a double of at
- * least 1 / extent, 53 behind at most EXTENT_BITS zeros. The ends of what tf_crop_and_resize shows are taken with as
- * many bits as leave room for both extents. No coordinate then needs more than 125 bits. */
-enum { EXTENT_BITS = 43, RESULT_LIMIT = 1 << 24, CROP_BITS = 100 };
-
-/* One dimension. */
-struct axis {
-    int64_t in, out;
-    struct fraction scale;      /* of results per element: out / in if sizes are given */
-    struct fraction start, end; /* tf_crop_and_resize: the part of the input, in units of its extent; den is equal */
-};
 
 /* Of a finite double whose parts fit, as Note [Widths of coordinates] says. */
 static struct fraction fraction_of(double x) {
@@ -36,12 +17,6 @@ static struct fraction fraction_of(double x) {
                         : (struct fraction){num * ((__int128)1 << exponent), 1};
 }
 
-static int64_t floor_of(struct fraction x) {
-    return (int64_t)(x.num / x.den - (x.num % x.den < 0));
-}
-static int64_t ceil_of(struct fraction x) {
-    return -floor_of((struct fraction){-x.num, x.den});
-}
 /* x - floor(x). */
 static double rest_of(struct fraction x) {
     return (double)(x.num - floor_of(x) * x.den) / (double)x.den;
@@ -81,51 +56,16 @@ static struct fraction crop_and_resize(const struct axis *axis, int64_t o) {
     return (struct fraction){start * (axis->out - 1) + o * (end - start), axis->start.den * (axis->out - 1)};
 }
 
-/* The same where an extent is open: coordinate (step o + first) / by, of numbers that may depend on sizes. With
- * `several` it is 0 if there is one result. */
-struct line {
-    int64_t step, first, by;
-    bool several;
-};
-
-typedef struct line line_fn(struct open_sizes *open, const struct axis *axis, int64_t num, int64_t den);
-
-static struct line half_pixel_line(struct open_sizes *open, const struct axis *axis, int64_t num, int64_t den) {
-    (void)axis;
-    return (struct line){2 * den, open_sum(open, den, -num), 2 * num, false};
-}
-static struct line pytorch_line(struct open_sizes *open, const struct axis *axis, int64_t num, int64_t den) {
-    struct line line = half_pixel_line(open, axis, num, den);
-    line.several = true;
-    return line;
-}
-static struct line corners_line(struct open_sizes *open, const struct axis *axis, int64_t num, int64_t den) {
-    (void)num, (void)den;
-    return (struct line){open_sum(open, axis->in, -1), 0, open_greater(open, open_sum(open, axis->out, -1), 1), false};
-}
-static struct line asymmetric_line(struct open_sizes *open, const struct axis *axis, int64_t num, int64_t den) {
-    (void)open, (void)axis;
-    return (struct line){den, 0, num, false};
-}
-static struct line tf_line(struct open_sizes *open, const struct axis *axis, int64_t num, int64_t den) {
-    (void)open, (void)axis;
-    return (struct line){2 * den, den, 2 * num, false};
-}
-static struct line symmetric_line(struct open_sizes *open, const struct axis *axis, int64_t num, int64_t den) {
-    struct line line = half_pixel_line(open, axis, num, den);
-    line.first = open_sum(open, line.first, open_sum(open, axis->in * num, -axis->out * den));
-    return line;
-}
-
 static const struct {
     const char *name;
     coordinate_fn *at;
-    line_fn *line; /* NULL: extents must be fixed */
-} coordinates[] = {
-    {"half_pixel", half_pixel, half_pixel_line},      {"pytorch_half_pixel", pytorch_half_pixel, pytorch_line},
-    {"align_corners", align_corners, corners_line},   {"asymmetric", asymmetric, asymmetric_line},
-    {"tf_half_pixel_for_nn", tf_half_pixel, tf_line}, {"half_pixel_symmetric", half_pixel_symmetric, symmetric_line},
-    {"tf_crop_and_resize", crop_and_resize, NULL}};
+} coordinates[] = {{"half_pixel", half_pixel},
+                   {"pytorch_half_pixel", pytorch_half_pixel},
+                   {"align_corners", align_corners},
+                   {"asymmetric", asymmetric},
+                   {"tf_half_pixel_for_nn", tf_half_pixel},
+                   {"half_pixel_symmetric", half_pixel_symmetric},
+                   {"tf_crop_and_resize", crop_and_resize}};
 
 static int64_t prefer_floor(struct fraction x) {
     return ceil_of((struct fraction){2 * x.num - x.den, 2 * x.den});
@@ -134,11 +74,18 @@ static int64_t prefer_ceil(struct fraction x) {
     return floor_of((struct fraction){2 * x.num + x.den, 2 * x.den});
 }
 
-static const struct {
-    const char *name;
-    int64_t (*round)(struct fraction x);
-} roundings[] = {
-    {"round_prefer_floor", prefer_floor}, {"round_prefer_ceil", prefer_ceil}, {"floor", floor_of}, {"ceil", ceil_of}};
+static const struct rounding roundings[] = {{"round_prefer_floor", prefer_floor, .halves = true, .up = true},
+                                            {"round_prefer_ceil", prefer_ceil, .halves = true, .up = false},
+                                            {"floor", floor_of, .halves = false, .up = false},
+                                            {"ceil", ceil_of, .halves = false, .up = true}};
+
+static const struct rounding *rounding_of(const char *name) {
+    for (size_t i = 0; i < sizeof roundings / sizeof *roundings; i++)
+        if (strcmp(roundings[i].name, name) == 0) return &roundings[i];
+    return NULL;
+}
+
+enum { MAX_TAPS = 4 };
 
 /* The filter taps of one result: `n` adjacent elements from `first` on, which may be outside of the input. */
 struct taps {
@@ -147,22 +94,12 @@ struct taps {
     double weight[MAX_TAPS];
 };
 
-struct resize {
-    coordinate_fn *at;
-    int64_t (*round)(struct fraction x);
-    struct taps (*taps)(const struct resize *resize, struct fraction x);
-    double cubic;
-    bool exclude_outside, antialias;
-    double outside; /* tf_crop_and_resize: the value of results outside of the input */
-};
-
 static struct taps nearest_taps(const struct resize *resize, struct fraction x) {
-    return (struct taps){1, resize->round(x), {1}};
+    return (struct taps){1, resize->round->of(x), {1}};
 }
 
-static struct taps linear_taps(const struct resize *resize, struct fraction x) {
+static struct taps linear_taps(struct fraction x) {
     const double rest = rest_of(x);
-    (void)resize;
     return (struct taps){2, floor_of(x), {1 - rest, rest}};
 }
 
@@ -178,10 +115,10 @@ static struct taps cubic_taps(const struct resize *resize, struct fraction x) {
     return taps;
 }
 
-static const struct {
-    const char *name;
-    struct taps (*taps)(const struct resize *resize, struct fraction x);
-} modes[] = {{"nearest", nearest_taps}, {"linear", linear_taps}, {"cubic", cubic_taps}};
+static struct taps taps_of(const struct resize *resize, struct fraction x) {
+    if (resize->mode == RESIZE_NEAREST) return nearest_taps(resize, x);
+    return resize->mode == RESIZE_LINEAR ? linear_taps(x) : cubic_taps(resize, x);
+}
 
 /* exclude_outside: sets the weights of taps outside of the input to 0 and scales the others to a sum of 1. */
 static void drop_outside(struct taps *taps, int64_t in) {
@@ -214,7 +151,7 @@ static struct picks make_picks(struct lower *lower, const struct resize *resize,
         picks.weight[t] = ARENA_ARRAY(lower->arena, double, axis->out + 1);
     }
     for (int64_t o = 0; o < axis->out; o++) {
-        struct taps taps = resize->taps(resize, resize->at(axis, o));
+        struct taps taps = taps_of(resize, resize->at(axis, o));
         if (resize->exclude_outside) drop_outside(&taps, axis->in);
         picks.n = taps.n;
         for (int t = 0; t < taps.n; t++) {
@@ -244,40 +181,22 @@ static int emit_weights(struct lower *lower, const struct tensor *x, int dim, in
     return emit_floats(lower, x->dtype, x->ndim - dim, dims, weights);
 }
 
-static bool shrinks(const struct axis *axis) {
-    return axis->scale.num < axis->scale.den;
-}
-
 /* Antialias: with `scale` < 1 the filter is 1 / scale as wide, so that every element has a part in some result. The
  * weights of element e at distance (e - x) scale are scaled to a sum of 1. */
 static void fill_wide_row(const struct resize *resize, const struct axis *axis, int64_t o, double *row) {
     const struct fraction x = resize->at(axis, o);
     const double rest = rest_of(x), scale = (double)axis->scale.num / (double)axis->scale.den;
-    const double reach = (resize->taps == cubic_taps ? 2 : 1) / scale;
+    const double reach = (resize->mode == RESIZE_CUBIC ? 2 : 1) / scale;
     double sum = 0;
     for (int64_t d = (int64_t)ceil(rest - reach); d <= (int64_t)floor(rest + reach); d++) {
         const double t = fabs(((double)d - rest) * scale);
-        const double weight = resize->taps == cubic_taps ? keys(resize->cubic, t) : fmax(0, 1 - t);
+        const double weight = resize->mode == RESIZE_CUBIC ? keys(resize->cubic, t) : fmax(0, 1 - t);
         const int64_t e = floor_of(x) + d;
         if (resize->exclude_outside && e != inside(axis, e)) continue;
         row[inside(axis, e)] += weight;
         sum += weight;
     }
     for (int64_t i = 0; i < axis->in && sum != 0; i++) row[i] /= sum;
-}
-
-/* The product along dimension `dim` with a matrix of weights (out, in). */
-static int emit_weighted(struct lower *lower, int x, int dim, int weights) {
-    const int ndim = lower_ndim(lower, x);
-    int64_t perm[RT_MAX_NDIM];
-    for (int d = 0; d < ndim; d++) perm[d] = d;
-    perm[dim] = ndim - 1;
-    perm[ndim - 1] = dim;
-    if (ndim == 1) { /* a product needs two dimensions */
-        const int row = emit_matmul(lower, emit_unsqueeze(lower, x, 0), weights, false, true);
-        return emit_squeeze(lower, row, 0);
-    }
-    return emit_transpose(lower, emit_matmul(lower, emit_transpose(lower, x, perm), weights, false, true), perm);
 }
 
 /* Resamples by a product with a matrix of weights. */
@@ -289,12 +208,11 @@ static int resample_wide(struct lower *lower, int x, int dim, const struct resiz
     double *rows = ARENA_ARRAY(lower->arena, double, elements + 1);
     for (int64_t o = 0; o < axis->out; o++) fill_wide_row(resize, axis, o, rows + o * axis->in);
     const int weights = emit_floats(lower, lower_dtype(lower, x), 2, (int64_t[]){axis->out, axis->in}, rows);
-    return emit_weighted(lower, x, dim, weights);
+    return resize_by_weights(lower, x, dim, weights);
 }
 
 /* tf_crop_and_resize: results of coordinates outside of the input get a given value. */
 static int mask_outside(struct lower *lower, int y, int dim, const struct resize *resize, const struct axis *axis) {
-    if (y < 0 || resize->at != crop_and_resize) return y;
     const int ndim = lower_ndim(lower, y);
     int64_t dims[RT_MAX_NDIM], *shown = ARENA_ARRAY(lower->arena, int64_t, axis->out + 1), count = 0;
     for (int d = dim; d < ndim; d++) dims[d - dim] = d == dim ? axis->out : 1;
@@ -307,183 +225,12 @@ static int mask_outside(struct lower *lower, int y, int dim, const struct resize
     return emit3(lower, OP_Where, mask, y, emit_like(lower, y, resize->outside));
 }
 
-/* Open extents: indices and weights are computed at run time, as those of fixed extents are here ------------------- */
-
-/* floor((step o + first) / by) for each place o, and what is left of it as a part of `by`, an f64. */
-struct places {
-    int floor, rest;
-};
-
-static int number(struct lower *lower, int64_t value) {
-    return emit_number(lower, RT_I64, value);
-}
-
-static struct places emit_floors(struct lower *lower, int64_t out, const struct line *line) {
-    int at = emit2(lower, OP_Mul, emit_places(lower, 0, out, 1, 0), number(lower, line->step));
-    at = emit2(lower, OP_Add, at, number(lower, line->first));
-    if (line->several) {
-        const int several = emit2(lower, OP_Greater, number(lower, out), number(lower, 1));
-        at = emit2(lower, OP_Mul, at, emit_cast(lower, several, RT_I64));
-    }
-    const int by = number(lower, line->by), left = emit2(lower, OP_Mod, at, by);
-    const int below = emit2(lower, OP_Sub, at, left);
-    return (struct places){emit2(lower, OP_Div, below, by),
-                           emit2(lower, OP_Div, emit_cast(lower, left, RT_F64), emit_cast(lower, by, RT_F64))};
-}
-
-/* Rounded: the floor of a line with other numbers, or for those that round up, its negative. */
-static int emit_rounded(struct lower *lower, const struct resize *resize, int64_t out, struct line line) {
-    struct open_sizes *open = lower_open(lower);
-    const bool halves = resize->round == prefer_floor || resize->round == prefer_ceil;
-    const bool negative = resize->round == prefer_floor || resize->round == ceil_of;
-    if (halves) line.step *= 2, line.first *= 2;
-    if (negative) line.step = -line.step, line.first = -line.first;
-    if (halves) line.first = open_sum(open, line.first, line.by), line.by *= 2;
-    const int floor = emit_floors(lower, out, &line).floor;
-    return negative ? emit1(lower, OP_Neg, floor) : floor;
-}
-
-/* As keys(), at distances t of at most 2. */
-static int emit_keys(struct lower *lower, double a, int t) {
-    int near = emit_with(lower, OP_Sub, emit_with(lower, OP_Mul, t, a + 2), a + 3);
-    near = emit_with(lower, OP_Add, emit2(lower, OP_Mul, emit2(lower, OP_Mul, near, t), t), 1);
-    int far = emit_with(lower, OP_Add, emit2(lower, OP_Mul, emit_with(lower, OP_Sub, t, 5), t), 8);
-    far = emit_with(lower, OP_Mul, emit_with(lower, OP_Sub, emit2(lower, OP_Mul, far, t), 4), a);
-    return emit3(lower, OP_Where, emit_with(lower, OP_Less, t, 1), near, far);
-}
-
-/* The taps of every result: adjacent elements from `first` on, and their weights. */
-static int emit_taps(struct lower *lower, const struct resize *resize, int64_t out, const struct line *line, int *first,
-                     int *weights) {
-    if (resize->taps == nearest_taps) {
-        *first = emit_rounded(lower, resize, out, *line);
-        weights[0] = emit_expand(lower, build_scalar(&lower->builder, RT_F64, 1), 1, &out);
-        return 1;
-    }
-    const struct places places = emit_floors(lower, out, line);
-    *first = places.floor;
-    if (resize->taps == linear_taps) {
-        weights[0] = emit2(lower, OP_Sub, build_scalar(&lower->builder, RT_F64, 1), places.rest);
-        weights[1] = places.rest;
-        return 2;
-    }
-    *first = emit_with(lower, OP_Sub, places.floor, 1);
-    for (int t = 0; t < 4; t++)
-        weights[t] =
-            emit_keys(lower, resize->cubic, emit1(lower, OP_Abs, emit_with(lower, OP_Sub, places.rest, t - 1)));
-    return 4;
-}
-
-/* As drop_outside(). */
-static void emit_dropped(struct lower *lower, int n, const int *index, const int *kept, int *weights) {
-    int sum = -1;
-    for (int t = 0; t < n; t++) {
-        const int inside = emit2(lower, OP_Equal, index[t], kept[t]);
-        weights[t] = emit3(lower, OP_Where, inside, weights[t], emit_like(lower, weights[t], 0));
-        sum = sum < 0 ? weights[t] : emit2(lower, OP_Add, sum, weights[t]);
-    }
-    const int none = emit_with(lower, OP_Equal, sum, 0);
-    sum = emit3(lower, OP_Where, none, emit_like(lower, sum, 1), sum);
-    for (int t = 0; t < n; t++) weights[t] = emit2(lower, OP_Div, weights[t], sum);
-}
-
-static line_fn *line_of(const struct resize *resize) {
-    for (size_t i = 0; i < sizeof coordinates / sizeof *coordinates; i++)
-        if (coordinates[i].at == resize->at) return coordinates[i].line;
-    return NULL;
-}
-
-/* Whether the numbers of an open dimension fit, or what is wrong is said. */
-static int check_open(struct lower *lower, const struct resize *resize, const struct axis *axis) {
-    if (!line_of(resize)) return lower_error(lower, 439, "tf_crop_and_resize of an open dimension");
-    if (axis->scale.num >> 46 || axis->scale.den >> 46) return lower_unsupported(lower, "so fine a scale");
-    return lower_at_least(lower, axis->in, 1, "the input of a Resize", "1 or more");
-}
-
-static int resample_open(struct lower *lower, int x, int dim, const struct resize *resize, const struct axis *axis) {
-    struct open_sizes *open = lower_open(lower);
-    int index[MAX_TAPS], kept[MAX_TAPS], weights[MAX_TAPS], first, sum = -1;
-    const struct line line = line_of(resize)(open, axis, (int64_t)axis->scale.num, (int64_t)axis->scale.den);
-    const int n = emit_taps(lower, resize, axis->out, &line, &first, weights);
-    const int last = number(lower, open_sum(open, axis->in, -1)), zero = number(lower, 0);
-    for (int t = 0; t < n; t++) {
-        index[t] = t ? emit_with(lower, OP_Add, first, t) : first;
-        kept[t] = emit2(lower, OP_Min, emit2(lower, OP_Max, index[t], zero), last);
-    }
-    if (resize->exclude_outside) emit_dropped(lower, n, index, kept, weights);
-    const struct tensor tensor = lower_tensor(lower, x);
-    int64_t dims[RT_MAX_NDIM];
-    for (int d = dim; d < tensor.ndim; d++) dims[d - dim] = d == dim ? axis->out : 1;
-    for (int t = 0; t < n; t++) {
-        int picked = emit_gather(lower, x, kept[t], dim);
-        const int weight = emit_reshape(lower, emit_cast(lower, weights[t], tensor.dtype), tensor.ndim - dim, dims);
-        if (n > 1 || resize->exclude_outside) picked = emit2(lower, OP_Mul, picked, weight);
-        sum = sum < 0 ? picked : emit2(lower, OP_Add, sum, picked);
-        if (sum < 0) return -1;
-    }
-    return sum;
-}
-
-/* How many elements outside of the input a filter may reach. */
-static int64_t reach_of(struct open_sizes *open, const struct resize *resize, const struct axis *axis) {
-    const int64_t taps = resize->taps == cubic_taps ? 2 : 1;
-    if (resize->exclude_outside) return 0;
-    if (open_is(open, (int64_t)axis->scale.num) || open_is(open, (int64_t)axis->scale.den)) return taps * axis->in;
-    return shrinks(axis) ? ceil_of((struct fraction){taps * axis->scale.den, axis->scale.num}) : taps;
-}
-
-/* As fill_wide_row() of every result, for the given elements, of type i64: (results, elements) in type `dtype`. */
-static int emit_wide_rows(struct lower *lower, enum rt_dtype dtype, const struct resize *resize,
-                          const struct axis *axis, int elements) {
-    const int64_t num = (int64_t)axis->scale.num, den = (int64_t)axis->scale.den;
-    const struct line line = line_of(resize)(lower_open(lower), axis, num, den);
-    const struct places at = emit_floors(lower, axis->out, &line);
-    const int apart = emit2(lower, OP_Sub, emit_unsqueeze(lower, elements, 0), emit_unsqueeze(lower, at.floor, 1));
-    const int exact = emit2(lower, OP_Sub, emit_cast(lower, apart, RT_F64), emit_unsqueeze(lower, at.rest, 1));
-    const int scale = emit2(lower, OP_Div, emit_number(lower, RT_F64, num), emit_number(lower, RT_F64, den));
-    const int narrow = emit2(lower, OP_Min, scale, emit_like(lower, scale, 1));
-    const int t = emit2(lower, OP_Mul, emit1(lower, OP_Abs, exact), narrow), zero = emit_like(lower, t, 0);
-    int weights, sum;
-    if (resize->taps == cubic_taps)
-        weights = emit3(lower, OP_Where, emit_with(lower, OP_Less, t, 2), emit_keys(lower, resize->cubic, t), zero);
-    else
-        weights = emit2(lower, OP_Max, emit2(lower, OP_Sub, emit_like(lower, t, 1), t), zero);
-    sum = emit_reduce_along(lower, OP_ReduceSum, weights, 1, true);
-    sum = emit3(lower, OP_Where, emit_with(lower, OP_Equal, sum, 0), emit_like(lower, sum, 1), sum);
-    return emit_cast(lower, emit2(lower, OP_Div, weights, sum), dtype);
-}
-
-/* As resample_wide(). Elements outside of the input are those at its ends. */
-static int resample_wide_open(struct lower *lower, int x, int dim, const struct resize *resize,
-                              const struct axis *axis) {
-    struct open_sizes *open = lower_open(lower);
-    const int64_t beyond = reach_of(open, resize, axis);
-    int elements = emit_places(lower, 0, open_sum(open, axis->in, 2 * beyond), 1, 0);
-    if (beyond) {
-        const int last = number(lower, open_sum(open, axis->in, -1));
-        elements = emit2(lower, OP_Sub, elements, number(lower, beyond));
-        x = emit_gather(lower, x, emit2(lower, OP_Min, emit2(lower, OP_Max, elements, number(lower, 0)), last), dim);
-    }
-    if (x < 0) return -1;
-    return emit_weighted(lower, x, dim, emit_wide_rows(lower, lower_dtype(lower, x), resize, axis, elements));
-}
-
-static bool is_open(const struct lower *lower, const struct axis *axis) {
-    return open_is(lower_open(lower), axis->in) || open_is(lower_open(lower), axis->out);
-}
-
 static int resample(struct lower *lower, int x, int dim, const struct resize *resize, const struct axis *axis) {
     if (x < 0) return -1;
     /* Left out in `axes`, or as large as before: unlike the others, tf_half_pixel_for_nn would move the elements. */
-    if (resize->at != crop_and_resize && axis->scale.num == axis->scale.den && axis->out == axis->in) return x;
-    if (is_open(lower, axis)) {
-        if (check_open(lower, resize, axis) < 0) return -1;
-        const bool grows = open_least(lower_open(lower), axis->out) >= open_most(lower_open(lower), axis->in);
-        if (resize->antialias && resize->taps != nearest_taps && !grows && axis->scale.num != axis->scale.den)
-            return resample_wide_open(lower, x, dim, resize, axis);
-        return resample_open(lower, x, dim, resize, axis);
-    }
-    if (resize->antialias && shrinks(axis) && resize->taps != nearest_taps)
+    if (!resize->crops && axis->scale.num == axis->scale.den && axis->out == axis->in) return x;
+    if (resize_is_open(lower, axis)) return resize_open(lower, x, dim, resize, axis);
+    if (resize->antialias && axis->scale.num < axis->scale.den && resize->mode != RESIZE_NEAREST)
         return resample_wide(lower, x, dim, resize, axis);
     struct tensor tensor = lower_tensor(lower, x);
     struct picks picks = make_picks(lower, resize, axis);
@@ -581,16 +328,17 @@ static int run(struct lower *lower, const struct resize *resize, const struct ax
         if (x.dims[d] == 0 && axis[d].out) return lower_error(lower, 384, "dimension %d has no elements to pick", d);
     }
     if (!rt_product(out, x.ndim, &elements) || elements >> 43) return lower_too_large(lower);
-    if (resize->taps != nearest_taps && !rt_dtype_is_float(x.dtype))
+    if (resize->mode != RESIZE_NEAREST && !rt_dtype_is_float(x.dtype))
         return lower_unsupported(lower, "a mode other than nearest, for integers,");
     for (int grows = 0; grows < 2; grows++) /* those that shrink first: less work for the others */
         for (int i = 0; i < x.ndim; i++) {
             /* Nearest gives the same in any order, and single elements are dearer to gather than rows. */
-            const int d = grows && resize->taps == nearest_taps ? x.ndim - 1 - i : i;
+            const int d = grows && resize->mode == RESIZE_NEAREST ? x.ndim - 1 - i : i;
             if ((open_typical(open, axis[d].out) >= open_typical(open, axis[d].in)) == grows)
                 y = resample(lower, y, d, resize, &axis[d]);
         }
-    for (int d = 0; d < x.ndim; d++) y = mask_outside(lower, y, d, resize, &axis[d]);
+    for (int d = 0; d < x.ndim && y >= 0 && resize->crops; d++)
+        y = (resize_is_open(lower, &axis[d]) ? resize_mask_open : mask_outside)(lower, y, d, resize, &axis[d]);
     return lower_result(lower, y);
 }
 
@@ -599,22 +347,26 @@ static void begin_axes(const struct tensor *x, struct axis *axis) {
 }
 
 static int read_mode(struct lower *lower, struct resize *resize) {
+    static const char *const modes[] = {
+        [RESIZE_NEAREST] = "nearest", [RESIZE_LINEAR] = "linear", [RESIZE_CUBIC] = "cubic"};
     const char *text = lower_text(lower, "mode");
-    for (size_t i = 0; i < sizeof modes / sizeof *modes; i++)
-        if (strcmp(modes[i].name, text) == 0) resize->taps = modes[i].taps;
-    return resize->taps ? 0 : lower_unknown(lower, "mode", text);
+    for (int i = 0; i < 3; i++) {
+        resize->mode = (enum resize_mode)i;
+        if (strcmp(modes[i], text) == 0) return 0;
+    }
+    return lower_unknown(lower, "mode", text);
 }
 
 /* ONNX Upsample-9 and Resize-10: scales are an attribute or input 1; the coordinate is o / scale, nearest rounds
  * down. */
 int lower_upsample(struct lower *lower) {
     struct tensor x = lower_input(lower, 0);
-    struct resize resize = {.at = asymmetric, .round = floor_of};
+    struct resize resize = {.coordinates = "asymmetric", .at = asymmetric, .round = rounding_of("floor")};
     struct axis axis[RT_MAX_NDIM];
     const double *scales;
     int n;
     if (read_mode(lower, &resize) < 0) return -1;
-    if (resize.taps == cubic_taps) return lower_unsupported(lower, "mode cubic");
+    if (resize.mode == RESIZE_CUBIC) return lower_unsupported(lower, "mode cubic");
     if (lower_given(lower, "scales")) {
         const float *list = lower_floats(lower, "scales", &n);
         double *values = ARENA_ARRAY(lower->arena, double, n + 1);
@@ -634,12 +386,13 @@ static int read_manner(struct lower *lower, struct resize *resize) {
     *resize = (struct resize){.cubic = lower_float(lower, "cubic_coeff_a"),
                               .exclude_outside = lower_int(lower, "exclude_outside") != 0,
                               .antialias = lower->op->since >= 18 && lower_int(lower, "antialias") != 0,
-                              .outside = lower_float(lower, "extrapolation_value")};
+                              .outside = lower_float(lower, "extrapolation_value"),
+                              .coordinates = at,
+                              .round = rounding_of(round)};
     if (read_mode(lower, resize) < 0) return -1;
     for (size_t i = 0; i < sizeof coordinates / sizeof *coordinates; i++)
         if (strcmp(coordinates[i].name, at) == 0) resize->at = coordinates[i].at;
-    for (size_t i = 0; i < sizeof roundings / sizeof *roundings; i++)
-        if (strcmp(roundings[i].name, round) == 0) resize->round = roundings[i].round;
+    resize->crops = resize->at == crop_and_resize;
     if (!resize->at) return lower_unknown(lower, "coordinate_transformation_mode", at);
     if (!resize->round) return lower_unknown(lower, "nearest_mode", round);
     return 0;
@@ -670,7 +423,7 @@ static int keep_ratio(struct lower *lower, const struct tensor *x, int n, struct
     if (!smaller && strcmp(policy, "not_smaller") != 0) return lower_unknown(lower, "keep_aspect_ratio_policy", policy);
     if (read_axes(lower, x->ndim, n, axes) < 0) return -1;
     for (int i = 0; i < n; i++)
-        if (is_open(lower, &axis[axes[i]])) return lower_error(lower, 439, "keep_aspect_ratio_policy of open extents");
+        if (resize_is_open(lower, &axis[axes[i]])) return resize_keep_open_ratio(lower, n, axes, smaller, axis);
     for (int i = 0; i < n; i++) {
         const struct fraction own = axis[axes[i]].in ? axis[axes[i]].scale : (struct fraction){0, 1};
         const __int128 larger = own.num * scale.den - scale.num * own.den;
@@ -696,13 +449,17 @@ static int set_part(struct lower *lower, double start, double end, struct axis *
     bits -= exponent;
     axis->start = (struct fraction){(__int128)floor(ldexp(start, bits)), (__int128)1 << bits};
     axis->end = (struct fraction){(__int128)floor(ldexp(end, bits)), (__int128)1 << bits};
+    for (; bits > 0 && axis->start.num % 2 == 0 && axis->end.num % 2 == 0; bits--) {
+        axis->start = (struct fraction){axis->start.num / 2, axis->start.den / 2};
+        axis->end = (struct fraction){axis->end.num / 2, axis->end.den / 2};
+    }
     return 0;
 }
 
 /* The part of the input that tf_crop_and_resize shows: starts, then ends, of the dimensions `axes`, or of all. */
 static int read_roi(struct lower *lower, const struct resize *resize, const struct tensor *x, struct axis *axis) {
     int n, axes[RT_MAX_NDIM];
-    if (resize->at != crop_and_resize) return 0;
+    if (!resize->crops) return 0;
     if (is_empty(lower, 1)) return lower_error(lower, 384, "tf_crop_and_resize needs roi");
     const double *roi = known_floats(lower, 1, "roi", &n);
     if (!roi || read_axes(lower, x->ndim, n / 2, axes) < 0) return -1;

@@ -310,6 +310,9 @@ void rt_size_formula(const struct rt *rt, const char *text, int64_t *out);
 void rt_sizes_text(const struct rt *rt, char *text, size_t room);
 
 struct rt_port rt_whole_port(const struct rt_program *program, const struct rt_port *port, const int64_t *extents);
+/* Bytes of an output of all micro-batches for all sizes at most, of which these are the largest sizes' extents; -1: too
+ * many. */
+int64_t rt_most_bytes(const struct rt_program *program, const struct rt_port *port, const int64_t *most_extents);
 
 /* Frees the memory of joined outputs. */
 void rt_free_joined(struct rt *rt);

@@ -260,6 +260,14 @@ struct rt_port rt_whole_port(const struct rt_program *program, const struct rt_p
     return whole;
 }
 
+int64_t rt_most_bytes(const struct rt_program *program, const struct rt_port *port, const int64_t *most_extents) {
+    const struct rt_port whole = rt_whole_port(program, port, most_extents);
+    const int64_t parts = port->ndim ? rt_inferred_micro_batches(program) : 1;
+    int64_t count, most, bytes;
+    if (!rt_product(whole.dims, whole.ndim, &count) || !rt_mul(port->most, parts, &most)) return -1;
+    return rt_mul(count > most ? count : most, (int64_t)rt_dtype_bytes(port->dtype), &bytes) ? bytes : -1;
+}
+
 /* The caller's tensors of an inference step. */
 struct tensors {
     const void *const *inputs;
@@ -316,9 +324,9 @@ static int allocate_joined(struct rt *rt, const struct tensors *tensors) {
     if (!private->joined) private->joined = calloc((size_t)rt->program->noutputs + 1, sizeof *private->joined);
     if (!private->joined) return rt_fail_memory(rt);
     for (int i = 0; i < rt->program->noutputs; i++) {
-        const struct rt_port whole = rt_whole_port(rt->program, &rt->program->outputs[i], rt->internal->most_extents);
         if (tensors->outputs[i] || private->joined[i]) continue;
-        private->joined[i] = malloc(port_bytes(rt, &whole) + 1);
+        const int64_t bytes = rt_most_bytes(rt->program, &rt->program->outputs[i], private->most_extents);
+        private->joined[i] = bytes < 0 ? NULL : malloc((size_t)bytes + 1);
         if (!private->joined[i]) return rt_fail_memory(rt);
     }
     return RT_OK;
@@ -346,7 +354,7 @@ static int share_outputs(struct rt *rt, const struct tensors *tensors) {
     const int axis = rt->program->mesh.stages;
     RT_TRY(rt->program->device->finish(rt));
     for (int i = 0; i < rt->program->noutputs; i++) {
-        const struct rt_port whole = rt_whole_port(rt->program, &rt->program->outputs[i], rt->internal->most_extents);
+        const struct rt_port whole = rt_whole_port(rt->program, &rt->program->outputs[i], rt->extents);
         const struct holders holders = find_holders(rt, i);
         struct rt_comm *comm = rt->internal->split[axis];
         if (holders.n == rt->program->mesh.axis[axis].size || !port_bytes(rt, &whole)) continue;

@@ -16,18 +16,13 @@
 
 #define SHOWN 6 /* elements in a summary */
 
-/* Gives the output the shape that follows from the extents; its bytes, -1 if they are too many. */
-static int64_t set_shape(struct rt_tensor *tensor, const struct rt_program *program, int output,
-                         const int64_t *extents) {
+/* Gives the output the shape that follows from the extents. False: it has too many elements. */
+static bool set_shape(struct rt_tensor *tensor, const struct rt_program *program, int output, const int64_t *extents) {
     const struct rt_port port = rt_whole_port(program, &program->outputs[output], extents);
-    int64_t bytes;
     tensor->dtype = port.dtype;
     tensor->ndim = port.ndim;
     memcpy(tensor->dims, port.dims, sizeof port.dims);
-    return rt_product(port.dims, port.ndim, &tensor->count) &&
-                   rt_mul(tensor->count, (int64_t)rt_dtype_bytes(port.dtype), &bytes)
-               ? bytes
-               : -1;
+    return rt_product(port.dims, port.ndim, &tensor->count);
 }
 
 /* What follows from the sizes, in memory of its own; NULL: out of memory. */
@@ -43,8 +38,9 @@ int outputs_allocate(struct rt_tensor *outputs, const struct rt_program *program
     int64_t *extents = find_extents(program, sizes);
     bool ok = extents != NULL;
     for (int i = 0; i < program->noutputs && ok; i++) {
-        const int64_t bytes = set_shape(&outputs[i], program, i, extents);
-        if (bytes >= 0) outputs[i].data = outputs[i].owned = malloc((size_t)bytes + 1);
+        const int64_t bytes = rt_most_bytes(program, &program->outputs[i], extents);
+        if (set_shape(&outputs[i], program, i, extents) && bytes >= 0)
+            outputs[i].data = outputs[i].owned = malloc((size_t)bytes + 1);
         ok = outputs[i].data;
     }
     free(extents);

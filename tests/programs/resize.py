@@ -2,11 +2,12 @@
 """Resize with drawn attributes, scales, sizes and regions against exact fractions of ONNX's formulas: which elements a result is
 made of is exact, ties included, and weights are rounded once.
 
-    resize.py --rankc RANKC [--cases N] [--seed S] [--reference]
+    resize.py --rankc RANKC [--cases N] [--seed S] [--open | --reference]
 
 A scale is the fraction that its f32 is; a result has floor(extent x scale) elements, as ONNX's shape inference and reference say
 (ONNX Runtime and PyTorch round the product first: 7, not 6, for 10 x .7). align_corners takes the result's whole extent, as both of
-those do. --reference compares the fractions with ONNX's reference, of onnx 1.20 or later, and compiles nothing."""
+those do. --open leaves extents open, and some sizes follow from them, compiles once, and runs at several. --reference compares the
+fractions with ONNX's reference, of onnx 1.20 or later, and compiles nothing."""
 import math
 import os
 import random
@@ -20,7 +21,8 @@ from onnx import TensorProto, helper, numpy_helper
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "training"))
 from harness import call, expect, parser_of, report # noqa: E402
 
-PER_MODEL = 500
+PER_MODEL, PER_OPEN_MODEL = 500, 8
+MOST_OPEN, RUNS = 9, 5 # of an open extent; of a model with such
 COORDINATES = ["half_pixel", "pytorch_half_pixel", "align_corners", "asymmetric", "half_pixel_symmetric", "tf_crop_and_resize",
                "tf_half_pixel_for_nn"]
 HALF = Fraction(1, 2)
@@ -180,7 +182,8 @@ def node_of(case, k, constants):
     inputs = [f"x{k}", "", ""]
     for place, key, dtype in ((1, "roi", "f4"), (2, "scales", "f4"), (3, "sizes", "i8")):
         if key in case:
-            constants.append(numpy_helper.from_array(np.array(case[key], dtype), f"{key}{k}"))
+            if not any(isinstance(value, str) for value in case[key]):
+                constants.append(numpy_helper.from_array(np.array(case[key], dtype), f"{key}{k}"))
             inputs[place:place + 1] = [f"{key}{k}"]
     attributes = {key: value for key, value in case.items() if key not in ("shape", "roi", "scales", "sizes")}
     return helper.make_node("Resize", inputs, [f"y{k}"], **attributes)
@@ -195,6 +198,76 @@ def model_of(cases):
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 19)], ir_version=9)
 
 
+# Open extents ---------------------------------------------------------------------------------------------------------
+
+def opened(rng, case):
+    """The case with names instead of some extents, "sN" of dimension N, and instead of some sizes."""
+    shape = [f"s{d}" if rng.random() < 0.7 else extent for d, extent in enumerate(case["shape"])]
+    sizes = case.get("sizes")
+    if sizes and rng.random() < 0.4:
+        sizes = [f"t{i}" if rng.random() < 0.7 else size for i, size in enumerate(sizes)]
+    return {**case, "shape": shape, **({"sizes": sizes} if sizes else {})}
+
+
+def closed(case, extents):
+    """The case with these extents."""
+    values = {key: [extents.get(v, v) for v in case[key]] for key in ("shape", "sizes") if key in case}
+    return {**case, **values}
+
+
+def draw_runs(rng):
+    names = [f"{kind}{d}" for kind in "st" for d in range(3)]
+    drawn = [{name: rng.randint(1, MOST_OPEN) for name in names} for _ in range(RUNS - 2)]
+    return [dict.fromkeys(names, 1), dict.fromkeys(names, MOST_OPEN), *drawn]
+
+
+def draw_open(seed, count):
+    """(cases, runs) of each model."""
+    rng, models = random.Random(seed), []
+    for first in range(0, count, PER_OPEN_MODEL):
+        runs, cases = draw_runs(rng), []
+        while len(cases) < min(PER_OPEN_MODEL, count - first):
+            case = opened(rng, draw(rng))
+            if all(is_defined(closed(case, run)) for run in runs):
+                cases.append(case)
+        models.append((cases, runs))
+    return models
+
+
+def open_model_of(cases):
+    """The model; input "like" has the extents that sizes are."""
+    model = model_of(cases)
+    graph, like = model.graph, [f"t{i}" for i in range(3)]
+    graph.input.append(helper.make_tensor_value_info("like", TensorProto.FLOAT, like))
+    for k, case in enumerate(cases):
+        if not any(size in like for size in case.get("sizes", [])):
+            continue
+        pieces = [f"size {size}" for size in case["sizes"]]
+        graph.node.insert(0, helper.make_node("Concat", pieces, [f"sizes{k}"], axis=0))
+    fixed = sorted({size for case in cases for size in case.get("sizes", []) if size not in like})
+    graph.initializer.extend(numpy_helper.from_array(np.array([size], "i8"), f"size {size}") for size in fixed)
+    nodes = [helper.make_node("Shape", ["like"], [f"size {name}"], start=i, end=i + 1) for i, name in enumerate(like)]
+    for node in reversed(nodes):
+        graph.node.insert(0, node)
+    return model
+
+
+def check_open(rankc, work, cases, runs):
+    rng = np.random.default_rng(len(cases))
+    onnx.save(open_model_of(cases), f"{work}/resize.onnx")
+    names = {name for case in cases for name in case["shape"]} | {f"t{i}" for i in range(3)}
+    dims = [f"--dim={name}=1..{MOST_OPEN}" for name in runs[0] if name in names]
+    call(rankc, "compile", f"{work}/resize.onnx", "-o", f"{work}/out", "-q", *dims, timeout=600)
+    wrong = []
+    for run in runs:
+        here = [closed(case, run) for case in cases]
+        inputs = [rng.standard_normal(case["shape"]) for case in here]
+        results = results_of(rankc, work, inputs, like=np.zeros([run[f"t{i}"] for i in range(3)], "f4"))
+        wrong += [f"{run}: {said}" for said in wrong_cases(here, inputs, results)]
+    expect(not wrong, "\n".join([f"{len(wrong)} of {len(runs) * len(cases)} are not"] + wrong[:20]))
+    return f"{len(cases)} are exact at {len(runs)} sizes each"
+
+
 def wrong_cases(cases, inputs, results, tolerance=256 * np.finfo("f8").eps): # of up to 64 addends a dimension
     wrong = []
     for k, case in enumerate(cases):
@@ -205,17 +278,21 @@ def wrong_cases(cases, inputs, results, tolerance=256 * np.finfo("f8").eps): # o
     return wrong
 
 
+def results_of(rankc, work, inputs, **others):
+    given = []
+    for name, x in [*((f"x{k}", x) for k, x in enumerate(inputs)), *others.items()]:
+        np.save(f"{work}/{name}.npy", x)
+        given += ["--input", f"{name}={work}/{name}.npy"]
+    call(rankc, "run", f"{work}/out", *given, "--output-dir", f"{work}/got", "-q")
+    return [np.load(f"{work}/got/y{k}.npy") for k in range(len(inputs))]
+
+
 def check(rankc, work, cases):
     rng = np.random.default_rng(len(cases))
     inputs = [rng.standard_normal(case["shape"]) for case in cases]
     onnx.save(model_of(cases), f"{work}/resize.onnx")
-    given = []
-    for k, x in enumerate(inputs):
-        np.save(f"{work}/x{k}.npy", x)
-        given += ["--input", f"x{k}={work}/x{k}.npy"]
     call(rankc, "compile", f"{work}/resize.onnx", "-o", f"{work}/out", "-q", timeout=600)
-    call(rankc, "run", f"{work}/out", *given, "--output-dir", f"{work}/got", "-q")
-    wrong = wrong_cases(cases, inputs, [np.load(f"{work}/got/y{k}.npy") for k in range(len(cases))])
+    wrong = wrong_cases(cases, inputs, results_of(rankc, work, inputs))
     expect(not wrong, "\n".join([f"{len(wrong)} of {len(cases)} are not"] + wrong[:20]))
     return f"{len(cases)} are exact"
 
@@ -242,8 +319,12 @@ def main():
     parser = parser_of(__doc__, rankc=None)
     parser.add_argument("--cases", type=int, default=6000)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--open", action="store_true")
     parser.add_argument("--reference", action="store_true")
     args = parser.parse_args()
+    if args.open:
+        models = draw_open(args.seed, args.cases)
+        return report((f"open model {i}", lambda work, model=model: check_open(args.rankc, work, *model)) for i, model in enumerate(models))
     cases = draw_cases(args.seed, args.cases)
     if args.reference:
         return compare_reference(cases)

@@ -18,7 +18,9 @@ with needed():
 BOUNDS = {"batch": "1..3", "height": "9..40", "width": "7..45@20"}
 SIZES = [(1, 9, 8), (3, 40, 45), (2, 23, 7)]
 CHANNELS = 4
+PLANS = {"tensor": "--pas tp --plan-ngpus 2", "pipeline": "--pas pp --plan-ngpus 2", "data": "--pas data --plan-ngpus 2"}
 ASYMMETRIC = {"nearest_mode": "floor", "coordinate_transformation_mode": "asymmetric"}
+CROP = {"coordinate_transformation_mode": "tf_crop_and_resize", "extrapolation_value": -2.0}
 CORNERS = {"coordinate_transformation_mode": "align_corners"}
 KERNEL, HALVED, POOL = {"kernel_shape": [3, 3]}, {"strides": [2, 2]}, {"kernel_shape": [3, 3], "strides": [2, 2]}
 
@@ -54,6 +56,8 @@ RESIZES = {
     "resize to floats": ("Resize", "x - - reduced", {"mode": "linear"}),
     "resize cubic": ("Resize", "x - - fixed", {"mode": "cubic", "cubic_coeff_a": -0.5}),
     "resize cubic inside": ("Resize", "x - doubled", {"mode": "cubic", "exclude_outside": 1}),
+    "resize crop": ("Resize", "x region - fixed", {"mode": "linear", **CROP}),
+    "resize crop nearest": ("Resize", "x region doubled", {"mode": "nearest", **CROP}),
 }
 MOVES = {
     "pad": ("Pad", "x pads", {}),
@@ -96,7 +100,7 @@ def constants():
     return {**{name: random.standard_normal(shape).astype("f4") for name, shape in weights.items()},
             "ones": numpy.ones(CHANNELS, "f4"), "zeros": numpy.zeros(CHANNELS, "f4"), "axis": numpy.array(3),
             "doubled": numpy.array([1, 1, 2, 1.5], "f4"), "halved": numpy.array([1, 1, 0.5, 0.75], "f4"),
-            "fixed": None, "pads": numpy.array([0, 0, 1, 2, 0, 0, 3, 0]), "twice": numpy.array([1, 1, 2, 3]),
+            "region": numpy.array([0, 0, 0.25, -0.1, 1, 1, 0.9, 1.1], "f4"), "fixed": None, "pads": numpy.array([0, 0, 1, 2, 0, 0, 3, 0]), "twice": numpy.array([1, 1, 2, 3]),
             "as line": numpy.array([0, CHANNELS, -1]), "eight": numpy.full(4, 8), "spatial": numpy.array([0, 0, 1, 1]),
             "none": numpy.zeros(4, "i8")}
 
@@ -126,6 +130,23 @@ def model(path, rows):
     onnx.save(made, path)
 
 
+def planned(path):
+    """Resizes that keep the ratio of height and width, and that crop, among convolutions."""
+    random = numpy.random.default_rng(3)
+    stored = {"wide": random.standard_normal((8, CHANNELS, 3, 3)), "narrow": random.standard_normal((CHANNELS, 8, 3, 3)),
+              "region": numpy.array([0.25, -0.1, 0.9, 1.1])}
+    stored = {name: value.astype("f4") for name, value in stored.items()} | {"fixed": numpy.array([24, 16])}
+    kept = {"mode": "linear", "axes": [2, 3], "keep_aspect_ratio_policy": "not_larger"}
+    steps = [("Conv", "x wide", "a", {"pads": [1] * 4}), ("Resize", "a - - fixed", "b", kept), ("Conv", "b narrow", "c", {"pads": [1] * 4}),
+             ("Resize", "c region - fixed", "y", {"mode": "linear", "axes": [2, 3], **CROP}),
+             ("Resize", "c - - fixed", "z", {"mode": "nearest", "axes": [3, 2], "keep_aspect_ratio_policy": "not_smaller"})]
+    nodes = [helper.make_node(op, inputs.replace("-", "").split(" "), [output], **attributes) for op, inputs, output, attributes in steps]
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["batch", CHANNELS, "height", "width"])
+    outputs = [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in "yz"]
+    graph = helper.make_graph(nodes, "planned", [x], outputs, [numpy_helper.from_array(value, name) for name, value in stored.items()])
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 19)], ir_version=8), path)
+
+
 def detector(path):
     """Boxes on a grid of 8 x 8 pixels, the first 7 of which NonMaxSuppression keeps; there may be one alone."""
     stored = {"kernel": numpy.random.default_rng(2).standard_normal((6, CHANNELS, 8, 8)).astype("f4") * 0.1, "flat": [0, 6, -1],
@@ -147,8 +168,8 @@ def detector(path):
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
 
 
-def compiled(rankc, path, out, sizes):
-    call(rankc, "compile", path, "-o", out, "-q", *(word for name, size in sizes.items() for word in ("--dim", f"{name}={size}")))
+def compiled(rankc, path, out, sizes, pas=()):
+    call(rankc, "compile", path, "-o", out, "-q", *pas, *(word for name, size in sizes.items() for word in ("--dim", f"{name}={size}")))
     return out
 
 
@@ -158,14 +179,14 @@ def results(rankc, program, image, work):
     return outputs_of(out)
 
 
-def check(rankc, work, make, results_of_model, bounds=BOUNDS, all_sizes=SIZES):
+def check(rankc, work, make, results_of_model, bounds=BOUNDS, all_sizes=SIZES, pas=()):
     path, image = os.path.join(work, "images.onnx"), os.path.join(work, "x.npy")
     make(path)
-    program = compiled(rankc, path, os.path.join(work, "open"), bounds)
+    program = compiled(rankc, path, os.path.join(work, "open"), bounds, pas)
     for number, sizes in enumerate(all_sizes):
         batch, height, width = ((1,) + sizes)[-3:]
         numpy.save(image, numpy.random.default_rng(number).standard_normal((batch, CHANNELS, height, width)).astype("f4"))
-        alone = compiled(rankc, path, os.path.join(work, f"alone{number}"), dict(zip(bounds, sizes)))
+        alone = compiled(rankc, path, os.path.join(work, f"alone{number}"), dict(zip(bounds, sizes)), pas)
         found, wanted = results(rankc, program, image, work), results(rankc, alone, image, work)
         expect(len(wanted) == results_of_model, f"{len(wanted)} results")
         for name, value in wanted.items():
@@ -179,6 +200,9 @@ def main():
     groups = [(name, lambda work, rows=rows: check(rankc, work, lambda path: model(path, rows), len(rows)))
               for name, rows in GROUPS.items()]
     grid = {"height": "8..64:8", "width": "8..64:8"}
+    even = {**BOUNDS, "batch": "2..4:2"}
+    groups += [(f"planned {plan}", lambda work, pas=pas: check(rankc, work, planned, 2, even, [(2, 9, 8), (4, 40, 45), (2, 23, 7)], pas.split()))
+               for plan, pas in PLANS.items()]
     return report(groups + [("boxes", lambda work: check(rankc, work, detector, 2, grid, [(8, 8), (8, 64), (40, 24)]))])
 
 
