@@ -6,7 +6,10 @@
 
 enum rt_packing packing_read(const struct graph *graph, const struct node *node, int k) {
     const struct tensor *t = &graph->tensors.at[node->inputs[k]];
-    if (!tensor_is_stored(t) || t->ndim != 2) return RT_PLAIN;
+    if (!tensor_is_stored(t)) return RT_PLAIN;
+    if (node->op->id == OP_Conv)
+        return k == 1 && t->dtype == RT_F32 && attr_int(node, "channels_last", 0) ? RT_PACK_WINDOWS : RT_PLAIN;
+    if (t->ndim != 2) return RT_PLAIN;
     if (t->dtype != RT_F32 && rt_dtypes[t->dtype].kind != RT_KIND_HALF) return RT_PLAIN;
     if (node->op->id == OP_Gather) return k == 0 && attr_int(node, "axis", 0) == 0 ? RT_PACK_COLUMNS : RT_PLAIN;
     if (node->op->id != OP_MatMul || k != 1 || attr_int(node, "trans_a", 0)) return RT_PLAIN;
@@ -29,7 +32,7 @@ enum rt_packing packing_possible(const struct graph *graph, const struct uses *u
             enum rt_packing one = packing_read(graph, node, k);
             if (one == RT_PLAIN || (all != RT_PLAIN && one != all)) return RT_PLAIN;
             all = one;
-            multiplied = multiplied || node->op->id == OP_MatMul;
+            multiplied = multiplied || node->op->id != OP_Gather;
         }
     }
     return multiplied && !excluded[tensor] ? all : RT_PLAIN;

@@ -376,10 +376,11 @@ static void put_whole(struct local *local, int tensor) {
 static void put_padding(struct local *local, const char *argument) {
     int n, windowed[RT_MAX_NDIM];
     const int64_t *padding = attr_ints(&local->node, argument, &n);
+    const int spatial = local->dims.operand[0].ndim - n - (int)attr_int(&local->node, "channels_last", 0);
     for (int d = 0; d < n; d++) windowed[d] = -1;
     for (int axis = 0; axis < local->graph->mesh.naxes; axis++) {
         int dim = dims_window_dim(&local->dims, 0, local->node.split[axis].factor);
-        if (dim >= 0) windowed[dim + n - local->dims.operand[0].ndim] = axis;
+        if (dim >= 0) windowed[dim - spatial] = axis;
     }
     open_array(local, "int64_t");
     for (int d = 0; d < n; d++) {

@@ -27,8 +27,7 @@ static int bind_beside(struct dims *dims, int k, const struct tensor *t, const c
     return fits && (all || one) ? 0 : refuse(dims, why, "input %d does not fit the rows of the product", k);
 }
 
-/* Binds the inputs of an epilogue, those after the second (ops.def, MatMul). `dims` has the bare product so far. */
-static int bind_epilogue(struct dims *dims, const struct graph *graph, const struct node *node, const char **why) {
+int bind_epilogue(struct dims *dims, const struct graph *graph, const struct node *node, const char **why) {
     const struct operand *product = dims->operand;
     int beside = node->ninputs - 2;
     int64_t result = attr_int(node, "result", -1);

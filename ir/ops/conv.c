@@ -15,14 +15,28 @@
  * $behind in calls). With them it reads the same elements in the same order, includes the same elements in a mean, and
  * gives bit-identical results.
  *
- * Transposed convolutions write through windows. Their overlaps would have to be added, so o is not split. */
+ * Transposed convolutions write through windows. Their overlaps would have to be added, so o is not split.
+ *
+ * With attribute channels_last, channels are the last dimension of input and result, as pass channels_last
+ * (passes/rewrite/channels_last.c) stores them, and the spatial ones follow the batch. Weights have the same dimensions
+ * in either case. */
 #include "ir/ops/ops.h"
 
 #include <math.h>
 
 #include "runtime/base/number/checked.h"
 
-enum { SPATIAL = 2 }; /* the first spatial dimension */
+enum { SPATIAL = 2 }; /* the first spatial dimension of weights, and of images with channels before it */
+
+/* Which dimensions of images are channels, and the first spatial one. */
+struct image {
+    int channels, spatial;
+};
+
+static struct image image_of(const struct node *node, const struct tensor *x) {
+    const bool last = attr_int(node, "channels_last", 0) != 0;
+    return last ? (struct image){x->ndim - 1, SPATIAL - 1} : (struct image){1, SPATIAL};
+}
 
 struct window {
     int n; /* spatial dimensions */
@@ -97,14 +111,15 @@ struct sliding {
     extent_fn *extent_of;
     int at;
     enum factor_kind kind;
+    int spatial; /* the first spatial dimension of both */
 };
 
 /* Binds spatial dimension d: factor i of extent `in` to input 0, factor o of extent `out` to the other operand. */
 static void bind_windows(struct dims *dims, const struct window *w, const struct sliding *how, int d, int64_t in,
                          int64_t out) {
     int i = dims_factor(dims, "i", d, in, FACTOR_HALO), o = dims_factor(dims, "o", d, out, how->kind);
-    dims_set(&dims->operand[0], SPATIAL + d, i);
-    dims_set(&dims->operand[how->at], SPATIAL + d, o);
+    dims_set(&dims->operand[0], how->spatial + d, i);
+    dims_set(&dims->operand[how->at], how->spatial + d, o);
     if (how->kind == FACTOR_WHOLE) return;
     struct reach reach = {.positions = out, .stride = w->stride[d], .before = w->begin[d]};
     if (!span(w, d, &reach.span)) BUG("the span of a checked window is out of range");
@@ -118,17 +133,17 @@ static int bind_spatial(struct dims *dims, const struct window *w, const struct 
     struct operand *in = &dims->operand[0], *out = &dims->operand[how.at];
     in->ndim = out->ndim = x->ndim;
     for (int d = 0; d < w->n; d++) {
-        int64_t extent, own = x->dims[SPATIAL + d];
+        int64_t extent, own = x->dims[how.spatial + d];
         if (!how.extent_of(w, d, own, &extent))
-            return refuse(dims, why, "the window is larger than dimension %d of extent %lld", SPATIAL + d,
+            return refuse(dims, why, "the window is larger than dimension %d of extent %lld", how.spatial + d,
                           (long long)own);
         if (!passes(w, d)) {
             bind_windows(dims, w, &how, d, own, extent);
             continue;
         }
         int i = dims_factor(dims, "i", d, own, how.kind == FACTOR_SUM ? FACTOR_SUM : FACTOR_PASS);
-        dims_set(in, SPATIAL + d, i);
-        dims_set(out, SPATIAL + d, i);
+        dims_set(in, how.spatial + d, i);
+        dims_set(out, how.spatial + d, i);
     }
     return 0;
 }
@@ -145,25 +160,25 @@ static void set_grouped(struct operand *operand, int dim, int g, int f) {
 DIMS_FN(dims_conv) {
     const struct tensor *x = input(graph, node, 0), *w = input(graph, node, 1);
     const bool transposed = node->op->id == OP_ConvTranspose;
+    const struct image image = image_of(node, x);
     int64_t groups = attr_int(node, "group", 1);
     struct window window;
     if (x->ndim < 3 || w->ndim != x->ndim)
         return refuse(dims, why, "input and weights have %d and %d dimensions", x->ndim, w->ndim);
     if ((*why = read_window(graph, node, x->ndim - SPATIAL, &window))) return -1;
-    int64_t channels = transposed ? w->dims[0] : w->dims[1];
-    if (groups < 1 || w->dims[0] % groups || (transposed ? x->dims[1] != channels : x->dims[1] / groups != channels) ||
-        x->dims[1] % groups)
+    const int64_t channels = x->dims[image.channels], each = transposed ? w->dims[0] : w->dims[1];
+    if (groups < 1 || w->dims[0] % groups || (transposed ? channels : channels / groups) != each || channels % groups)
         return refuse(dims, why, "weights %s do not fit %lld channels in %lld groups", tensor_type(dims->arena, w),
-                      (long long)x->dims[1], (long long)groups);
+                      (long long)channels, (long long)groups);
     struct operand *in = &dims->operand[0], *weights = &dims->operand[1], *out = &dims->operand[2];
     int n = dims_factor(dims, "n", -1, x->dims[0], FACTOR_PASS);
     int g = groups == 1 ? -1 : dims_factor(dims, "g", -1, groups, FACTOR_PASS);
-    int c = dims_factor(dims, "c", -1, x->dims[1] / groups, FACTOR_SUM);
+    int c = dims_factor(dims, "c", -1, channels / groups, FACTOR_SUM);
     int m = dims_factor(dims, "m", -1, transposed ? w->dims[1] : w->dims[0] / groups, FACTOR_PASS);
     dims_set(in, 0, n);
     dims_set(out, 0, n);
-    set_grouped(in, 1, g, c);
-    set_grouped(out, 1, g, m);
+    set_grouped(in, image.channels, g, c);
+    set_grouped(out, image.channels, g, m);
     set_grouped(weights, 0, g, transposed ? c : m);
     dims_set(weights, 1, transposed ? m : c);
     weights->ndim = w->ndim;
@@ -171,15 +186,20 @@ DIMS_FN(dims_conv) {
         window.extent[d] = w->dims[SPATIAL + d];
         dims_set(weights, SPATIAL + d, dims_factor(dims, "k", d, window.extent[d], FACTOR_WHOLE));
     }
-    const struct sliding reads = {positions, 2, FACTOR_PASS}, writes = {covered, 2, FACTOR_WHOLE};
-    return bind_spatial(dims, &window, x, transposed ? writes : reads, why);
+    const struct sliding reads = {positions, 2, FACTOR_PASS, image.spatial},
+                         writes = {covered, 2, FACTOR_WHOLE, image.spatial};
+    if (bind_spatial(dims, &window, x, transposed ? writes : reads, why) < 0) return -1;
+    if (!attr_find(node, "expr")) return 0;
+    return attr_int(node, "packed", 0) ? bind_epilogue(dims, graph, node, why)
+                                       : refuse(dims, why, "only convolutions with packed weights have an expression");
 }
 
 /* Sets attribute group to the number of groups on this rank. All operands are split by the same groups. */
 SPLIT_ATTR(split_conv) {
     const int weights = node->op->id == OP_ConvWeightGrad ? 2 : 1;
-    const int channels = node->op->id == OP_ConvTranspose ? dims->ninputs : 0;
-    if (local[weights][1]) attr_set(graph, node, attr_of_int("group", local[channels][1] / local[weights][1]));
+    const int operand = node->op->id == OP_ConvTranspose ? dims->ninputs : 0;
+    const int channels = attr_int(node, "channels_last", 0) ? dims->operand[0].ndim - 1 : 1;
+    if (local[weights][1]) attr_set(graph, node, attr_of_int("group", local[operand][channels] / local[weights][1]));
 }
 
 /* Reads the window of a node that has its extents in attribute window. */
@@ -224,14 +244,15 @@ DIMS_FN(dims_conv_weight_grad) {
     weights->ndim = x->ndim;
     for (int d = 0; d < window.n; d++)
         dims_set(weights, SPATIAL + d, dims_factor(dims, "k", d, window.extent[d], FACTOR_WHOLE));
-    if (bind_spatial(dims, &window, x, (struct sliding){positions, 1, FACTOR_SUM}, why) < 0) return -1;
+    if (bind_spatial(dims, &window, x, (struct sliding){positions, 1, FACTOR_SUM, SPATIAL}, why) < 0) return -1;
     return check_positions(dims, dy, why);
 }
 
 /* Binds samples and channels, which operands 0 and 1 share. */
-static void bind_planes(struct dims *dims, const struct tensor *x) {
-    for (int d = 0; d < SPATIAL; d++) {
-        dims_set(&dims->operand[0], d, dims_factor(dims, d ? "c" : "n", -1, x->dims[d], FACTOR_PASS));
+static void bind_planes(struct dims *dims, const struct tensor *x, int channels) {
+    for (int k = 0; k < 2; k++) {
+        const int d = k ? channels : 0;
+        dims_set(&dims->operand[0], d, dims_factor(dims, k ? "c" : "n", -1, x->dims[d], FACTOR_PASS));
         dims->operand[1].dim[d] = dims->operand[0].dim[d];
     }
 }
@@ -239,10 +260,12 @@ static void bind_planes(struct dims *dims, const struct tensor *x) {
 static int bind_pool(struct dims *dims, const struct graph *graph, const struct node *node, const char **why,
                      enum factor_kind kind) {
     const struct tensor *x = input(graph, node, 0);
+    const struct image image = image_of(node, x);
     struct window window;
     if (read_extents(dims, graph, node, x, &window, why) < 0) return -1;
-    bind_planes(dims, x);
-    return bind_spatial(dims, &window, x, (struct sliding){positions, 1, kind}, why);
+    bind_planes(dims, x, image.channels);
+    if (image.spatial != SPATIAL) dims->alternative = 1;
+    return bind_spatial(dims, &window, x, (struct sliding){positions, 1, kind, image.spatial}, why);
 }
 
 DIMS_FN(dims_pool) {
@@ -344,6 +367,7 @@ static bool planes_of(const struct eval *eval, const struct tensor *x, const str
                       bool transposed, struct planes *p) {
     *p = (struct planes){
         .groups = attr_int(eval->node, "group", 1), .batch = x->dims[0], .weights = spatial_elements(w)};
+    if (attr_find(eval->node, "channels_last")) return false; /* made when constants have been folded */
     if (read_window(eval->graph, eval->node, x->ndim - SPATIAL, &p->window)) return false;
     for (int d = 0; d < p->window.n; d++) p->window.extent[d] = w->dims[SPATIAL + d];
     p->positions = (transposed ? x : y)->dims + SPATIAL;
@@ -421,7 +445,7 @@ static double mean_of(const struct window *w, const double *x, const int64_t *o,
 static bool window_of(const struct graph *graph, const struct node *node, struct window *w) {
     int n;
     const int64_t *extents = attr_ints(node, "window", &n);
-    if (read_window(graph, node, n, w)) return false;
+    if (attr_find(node, "channels_last") || read_window(graph, node, n, w)) return false;
     for (int d = 0; d < n; d++) w->extent[d] = extents[d];
     return true;
 }

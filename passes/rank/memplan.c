@@ -207,9 +207,8 @@ static int64_t loaded_bytes(const struct rankplan *plan, const struct rank_class
     const struct tensor *t = &plan->graph->tensors.at[tensor];
     enum rt_packing packing = plan->packing[tensor];
     if (packing == RT_PLAIN) return rankplan_bytes(class, plan->graph, tensor);
-    bool rows = packing == RT_PACK_ROWS;
-    const int64_t k = dims[rows ? 0 : 1], n = dims[rows ? 1 : 0], bytes = (int64_t)rt_dtype_bytes(t->dtype);
-    return bytes * (t->dtype == RT_F32 ? rt_panel_elements(k, n) : rt_pair_elements(k, n));
+    const struct rt_packed panels = rt_packed_of(packing, t->ndim, dims);
+    return (int64_t)rt_dtype_bytes(t->dtype) * rt_packed_elements(&panels, t->dtype != RT_F32);
 }
 
 /* Lists a tensor that is cut flat in the class' flats; false if it is not. Its offset is known at run time. */

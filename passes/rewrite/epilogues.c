@@ -17,7 +17,8 @@ static const struct node *node_before(const struct graph *graph, const struct no
 const struct node *epilogue_product(const struct graph *graph, const struct pass_context *context,
                                     const struct node *node, int tensor) {
     const struct node *product = node_before(graph, node, tensor);
-    if (!product || product->op->id != OP_MatMul || product->noutputs > 1) return NULL;
+    if (!product || product->noutputs > 1) return NULL;
+    if (product->op->id != OP_MatMul && (product->op->id != OP_Conv || !attr_int(product, "packed", 0))) return NULL;
     if (!(attr_int(product, "packed", 0) ? context->block_epilogues : context->library_products)) return NULL;
     for (int a = 0; a < RT_LAYOUT_AXES; a++)
         if (product->split[a].factor == SPLIT_PARTIAL) return NULL;

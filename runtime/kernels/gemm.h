@@ -38,12 +38,17 @@ RT_HALVES(RT_DECLARE_GEMM)
 
 RT_FLOATS(RT_DECLARE_GEMM_ADD)
 
-/* y(m,n) = epilogue(a(m,k) b(k,n)), b packed (Note [Panels] in base/shape/panel.h); epilogue NULL: none. */
+/* y(m,n) = epilogue(a(m,k) b(k,n)), b packed (Note [Panels] in base/shape/panel.h); epilogue NULL: none. If a is not
+ * stored as a matrix, `collect` writes columns [p, p + depth) of its rows [row, row + rows), which are then
+ * RT_GEMM_LEFT_ROW apart; depth <= RT_GEMM_DEPTH. */
 struct rt_packed_product {
     float *y;
     const float *a, *b;
     int64_t m, k, n;
     const struct rt_epilogue *epilogue;
+    void (*collect)(float *to, const struct rt_packed_product *product, int64_t row, int64_t rows, int64_t p,
+                    int64_t depth);
+    const void *window; /* for collect */
 };
 
 /* y(m,n) = a(m,k) b(k,n), b stored as (n,k), not packed. *_row as above. m, k, n >= 1. If `pack` is set, b is not read:

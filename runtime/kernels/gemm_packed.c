@@ -14,12 +14,13 @@
  * of 12 KiB would evict each other. While a block is used, the next one is prefetched a few lines at a time: weights
  * come from memory in every step. A right operand that is not stored in panels is packed in blocks of RT_GEMM_DEPTH
  * rows, each summed separately like in the library. */
-#define DEPTH    256
-#define CHUNK    256
-#define LEFT_ROW RT_GEMM_LEFT_ROW /* elements from one copied row of a to the next */
-#define FETCH    4                /* rows of b for each line that is fetched ahead */
-#define LINE     16               /* elements of a cache line */
-#define TURNED   64               /* rows of a panel that are transposed at a time */
+#define DEPTH          256
+#define CHUNK          256
+#define LEFT_ROW       RT_GEMM_LEFT_ROW /* elements from one copied row of a to the next */
+#define FETCH          4                /* rows of b for each line that is fetched ahead */
+#define LINE           16               /* elements of a cache line */
+#define REFERENCE_ROWS 8                /* of a that are collected at a time */
+#define TURNED         64               /* rows of a panel that are transposed at a time */
 
 /* y(rows,width) = a(rows,depth) b(depth,width). first: y is overwritten. Else the sum continues from y, or, if `adds`,
  * a sum that starts from 0 is added to y. Lines at `ahead` are prefetched meanwhile. */
@@ -32,6 +33,15 @@ struct tile {
 
 static inline void copy_rows(float *to, int64_t to_row, const float *from, int64_t from_row, int64_t rows, int64_t n) {
     for (int64_t i = 0; i < rows; i++) memcpy(to + i * to_row, from + i * from_row, (size_t)n * sizeof *to);
+}
+
+/* Columns [p, p + depth) of rows of a, side by side. */
+static inline void collect_rows(float *to, const struct rt_packed_product *product, int64_t row, int64_t rows,
+                                int64_t p, int64_t depth) {
+    if (product->collect)
+        product->collect(to, product, row, rows, p, depth);
+    else
+        copy_rows(to, LEFT_ROW, product->a + row * product->k + p, product->k, rows, depth);
 }
 
 /* What to prefetch while a block is used: of each panel of the next block, `slices` slices of DEPTH / FETCH lines, one
@@ -100,13 +110,26 @@ static inline void pack_panel(float *to, const struct rt_turned_product *t, int6
         rt_gemm_turn(to, t->b + j * t->b_row + p, t->b_row, depth, width);
 }
 
-/* Each panel is a matrix of its own. */
+/* Each panel is a matrix of its own. Rows that are collected are so a few at a time, in blocks of k. */
 static void packed_reference(const struct rt_packed_product *product, struct rt_block block) {
-    int64_t k = product->k, n = product->n;
-    for (int64_t j = block.column; j < block.column + block.columns; j += RT_PANEL)
-        rt_gemm_reference_f32(product->y + block.row * n + j, n, product->a + block.row * k, k, 0,
-                              product->b + rt_panel_place(k, 0, j), RT_PANEL, 0, block.rows, k,
-                              min_i64(block.column + block.columns - j, RT_PANEL));
+    const int64_t k = product->k, y_row = product->n, end = block.column + block.columns,
+                  most = product->collect ? REFERENCE_ROWS : block.rows;
+    float left[REFERENCE_ROWS * LEFT_ROW];
+    for (int64_t i = 0, rows; i < block.rows; i += rows) {
+        float *y = product->y + (block.row + i) * y_row;
+        rows = min_i64(most, block.rows - i);
+        for (int64_t p = 0, depth; p < k; p += depth) {
+            const float *a = product->collect ? left : product->a + (block.row + i) * k;
+            depth = product->collect ? min_i64(k - p, RT_GEMM_DEPTH) : k;
+            if (product->collect) product->collect(left, product, block.row + i, rows, p, depth);
+            for (int64_t j = block.column; j < end; j += RT_PANEL)
+                rt_gemm_reference_add_f32(y + j, y_row, a, product->collect ? LEFT_ROW : k,
+                                          product->b + rt_panel_place(k, p, j), RT_PANEL, rows, depth,
+                                          min_i64(end - j, RT_PANEL), p == 0);
+        }
+        for (int64_t r = 0; k == 0 && r < rows; r++)
+            memset(y + r * y_row + block.column, 0, (size_t)block.columns * sizeof *y);
+    }
     finish(product, block);
 }
 

@@ -59,18 +59,14 @@ static enum rt_dtype numpy_type(enum rt_dtype dtype) {
     return rt_dtypes[dtype].kind == RT_KIND_CODE_UINT ? RT_U8 : dtype;
 }
 
-/* Where an element of a packed matrix is, in elements. */
-static int64_t packed_index(const struct dump_tensor *tensor, const struct dump_place *place, int64_t row,
-                            int64_t column) {
-    const bool rows = place->packing == RT_PACK_ROWS;
-    const int64_t k = rows ? place->dims[0] : place->dims[1];
-    const int64_t p = rows ? row : column, j = rows ? column : row;
-    return tensor->dtype == RT_F32 ? rt_panel_place(k, p, j) : rt_pair_place(k, p, j);
-}
-
 static int64_t element_index(const struct dump_tensor *tensor, const struct dump_place *place, const int64_t *at) {
     int64_t index = 0;
-    if (place->packing != RT_PLAIN) return packed_index(tensor, place, at[0], at[1]);
+    if (place->packing != RT_PLAIN) {
+        const struct rt_packed panels = rt_packed_of((enum rt_packing)place->packing, tensor->ndim, place->dims);
+        int64_t column = 0;
+        for (int d = 1; d < tensor->ndim; d++) column = column * place->dims[d] + at[d];
+        return rt_packed_place(&panels, tensor->dtype != RT_F32, at[0], column);
+    }
     for (int d = 0; d < tensor->ndim; d++) index += at[d] * place->step[d];
     return index;
 }
@@ -83,9 +79,8 @@ static bool is_dense(const struct dump_place *place) {
 static int64_t span_of(const struct dump_tensor *tensor, const struct dump_place *place, int64_t count) {
     if (is_dense(place) || !count) return count;
     if (place->packing != RT_PLAIN) {
-        const bool rows = place->packing == RT_PACK_ROWS;
-        const int64_t k = place->dims[rows ? 0 : 1], n = place->dims[rows ? 1 : 0];
-        return tensor->dtype == RT_F32 ? rt_panel_elements(k, n) : rt_pair_elements(k, n);
+        const struct rt_packed panels = rt_packed_of((enum rt_packing)place->packing, tensor->ndim, place->dims);
+        return rt_packed_elements(&panels, tensor->dtype != RT_F32);
     }
     int64_t last = 0, step;
     for (int d = 0; d < tensor->ndim; d++)
@@ -313,7 +308,8 @@ static bool read_place(struct dump *d, struct dump_place *place, const struct rt
     if (place->strided) memcpy(place->step, field + RT_DUMP_FIELDS + ndim, (size_t)ndim * sizeof *field);
     for (int i = 0; i < ndim; i++)
         if (place->step[i] < 0) return false;
-    if (place->packing < RT_PLAIN || place->packing > RT_PACK_COLUMNS || (place->packing != RT_PLAIN && ndim != 2))
+    if (place->packing < RT_PLAIN || place->packing > RT_PACK_WINDOWS || (place->packing != RT_PLAIN && ndim < 2) ||
+        (place->packing != RT_PACK_WINDOWS && place->packing != RT_PLAIN && ndim > 2))
         return false;
     return dump_fits(d->rt, &d->tensors[place->tensor], place);
 }

@@ -89,28 +89,19 @@ static void fetch(struct target *at, int64_t index, int64_t count, void *dst, en
 
 /* Packing -------------------------------------------------------------------------------------------------------- */
 
-/* Address of an element of a packed part. */
-static float *packed_place(const struct load_part *part, int64_t row, int64_t column) {
-    float *panels = (float *)(void *)part->dst;
-    if (part->weight->packing == RT_PACK_ROWS) return panels + rt_panel_place(part->packed_rows, row, column);
-    return panels + rt_panel_place(part->packed_columns, column, row);
-}
-
-/* The same for 16-bit floats. */
-static uint16_t *pair_place(const struct load_part *part, int64_t row, int64_t column) {
-    uint16_t *panels = (uint16_t *)(void *)part->dst;
-    if (part->weight->packing == RT_PACK_ROWS) return panels + rt_pair_place(part->packed_rows, row, column);
-    return panels + rt_pair_place(part->packed_columns, column, row);
+/* Index of an element of a packed part. */
+static int64_t packed_place(const struct load_part *part, int64_t row, int64_t column) {
+    return rt_packed_place(&part->panels, rt_dtypes[part->weight->dtype].kind == RT_KIND_HALF, row, column);
 }
 
 /* Packs `run` elements of one row, of a 16-bit float. */
 static void pack_pairs(struct target *at, int64_t index, int64_t run) {
     const struct load_part *part = at->part;
-    uint16_t values[RT_PANEL];
+    uint16_t values[RT_PANEL], *panels = (uint16_t *)(void *)part->dst;
     for (int64_t j = 0, n; j < run; j += n) {
         n = run - j < RT_PANEL ? run - j : RT_PANEL;
         fetch(at, index + j, n, values, part->weight->dtype);
-        for (int64_t i = 0; i < n; i++) *pair_place(part, at->row, at->column + j + i) = values[i];
+        for (int64_t i = 0; i < n; i++) panels[packed_place(part, at->row, at->column + j + i)] = values[i];
     }
 }
 
@@ -118,13 +109,13 @@ static void pack_pairs(struct target *at, int64_t index, int64_t run) {
 static void pack_floats(struct target *at, int64_t index, int64_t run) {
     const struct load_part *part = at->part;
     const bool rows = part->weight->packing == RT_PACK_ROWS;
-    float values[RT_PANEL];
+    float values[RT_PANEL], *panels = (float *)(void *)part->dst;
     for (int64_t j = 0, n; j < run; j += n) {
         n = RT_PANEL - (at->column + j) % RT_PANEL;
         n = n < run - j ? n : run - j;
-        float *to = packed_place(part, at->row, at->column + j);
+        float *to = panels + packed_place(part, at->row, at->column + j);
         fetch(at, index + j, n, rows ? to : values, RT_F32);
-        for (int64_t i = 0; i < n && !rows; i++) to[i * RT_PANEL] = values[i];
+        for (int64_t i = 0; i < n && !rows; i++) panels[packed_place(part, at->row, at->column + j + i)] = values[i];
     }
 }
 
@@ -136,12 +127,12 @@ static void pack_run(struct target *at, int64_t index, int64_t run) {
     else
         pack_pairs(at, index, run);
     at->column += run;
-    if (at->column == part->packed_columns) at->row++, at->column = 0;
+    if (at->column == part->panel_columns) at->row++, at->column = 0;
 }
 
 static void pack(struct target *at, int64_t index, int64_t count) {
     for (int64_t j = 0, n; j < count; j += n) {
-        n = at->part->packed_columns - at->column;
+        n = at->part->panel_columns - at->column;
         n = n < count - j ? n : count - j;
         pack_run(at, index + j, n);
     }
@@ -232,13 +223,14 @@ static bool cut_dims(struct load_part *part, const struct rt *rt) {
 static bool lay_out_panels(struct load_part *part, int64_t *elements) {
     const struct rt_weight *weight = part->weight;
     const bool half = rt_dtypes[weight->dtype].kind == RT_KIND_HALF;
-    if (weight->ndim != 2 || (weight->dtype != RT_F32 && !half)) return false;
-    part->packed_rows = part->dim[0].blocks * part->dim[0].length;
-    part->packed_columns = part->dim[1].blocks * part->dim[1].length;
-    const bool rows = weight->packing == RT_PACK_ROWS;
-    const int64_t k = rows ? part->packed_rows : part->packed_columns,
-                  n = rows ? part->packed_columns : part->packed_rows;
-    *elements = half ? rt_pair_elements(k, n) : rt_panel_elements(k, n);
+    int64_t dims[RT_MAX_NDIM];
+    if (weight->ndim < 2 || (weight->ndim > 2 && weight->packing != RT_PACK_WINDOWS) ||
+        (weight->dtype != RT_F32 && !half))
+        return false;
+    for (int d = 0; d < weight->ndim; d++) dims[d] = part->dim[d].blocks * part->dim[d].length;
+    part->panels = rt_packed_of(weight->packing, weight->ndim, dims);
+    part->panel_columns = weight->packing == RT_PACK_ROWS ? part->panels.n : part->panels.k;
+    *elements = rt_packed_elements(&part->panels, half);
     return true;
 }
 

@@ -34,8 +34,9 @@ struct load_part {
     int64_t first;                /* row of the part at `dst`: 0, unless the caller sets it */
     /* number of dimensions up to the last one that is cut; the others are contiguous */
     int depth;
-    int64_t tail;                        /* elements of the contiguous dimensions */
-    int64_t packed_rows, packed_columns; /* of a packed matrix */
+    int64_t tail;            /* elements of the contiguous dimensions */
+    struct rt_packed panels; /* of a packed tensor */
+    int64_t panel_columns;   /* elements of a row of the part */
     struct load_dim dim[RT_MAX_NDIM];
 };
 

@@ -16,6 +16,8 @@
 
 #include <stdint.h>
 
+#include "../contract.h"
+
 enum { RT_PANEL = 32, RT_PANEL_DEPTH = 32 };
 
 static inline int64_t rt_panels(int64_t n) {
@@ -45,6 +47,35 @@ static inline int64_t rt_panel_place(int64_t k, int64_t p, int64_t j) {
 /* The same for 16-bit floats. */
 static inline int64_t rt_pair_place(int64_t k, int64_t p, int64_t j) {
     return j / RT_PANEL * rt_pair_rows(k) * RT_PANEL + p / 2 * 2 * RT_PANEL + j % RT_PANEL * 2 + p % 2;
+}
+
+/* A packed part of a stored tensor: panels of a matrix (k,n). The tensor is that matrix or its transpose, or has the
+ * windows of a convolution, elements (c, taps) in a row, which are packed in the order (taps, c). */
+struct rt_packed {
+    enum rt_packing packing;
+    int64_t k, n, channels, taps;
+};
+
+static inline struct rt_packed rt_packed_of(enum rt_packing packing, int ndim, const int64_t *dims) {
+    struct rt_packed panels = {packing, 1, dims[0], dims[1], 1};
+    for (int d = 1; d < ndim; d++) panels.k *= dims[d];
+    for (int d = 2; d < ndim; d++) panels.taps *= dims[d];
+    if (packing == RT_PACK_ROWS) panels.k = dims[0], panels.n = dims[1];
+    return panels;
+}
+
+/* Where the element of a row of the stored tensor is, of 16-bit floats if `half`: its index in the panels. */
+static inline int64_t rt_packed_place(const struct rt_packed *panels, int half, int64_t row, int64_t column) {
+    const int64_t p = panels->packing == RT_PACK_ROWS
+                          ? row
+                          : column % panels->taps * panels->channels + column / panels->taps,
+                  j = panels->packing == RT_PACK_ROWS ? column : row;
+    return half ? rt_pair_place(panels->k, p, j) : rt_panel_place(panels->k, p, j);
+}
+
+/* Size with the padding, in elements. */
+static inline int64_t rt_packed_elements(const struct rt_packed *panels, int half) {
+    return half ? rt_pair_elements(panels->k, panels->n) : rt_panel_elements(panels->k, panels->n);
 }
 
 #endif

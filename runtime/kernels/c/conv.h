@@ -18,6 +18,7 @@
 
 #include <stdint.h>
 
+#include "epilogue.h"
 #include "lists.h"
 
 struct rt;
@@ -28,13 +29,16 @@ struct rt;
  *                   window covers are 0.
  * conv_weight_grad  gradient of conv's weights, dw of shape w_dims, dy of the shape of conv's y. For conv_transpose:
  *                   pass its dy as x and its x as dy.
+ * conv_packed       the same of channels last, x (batch, .., group c) and y (batch, .., group m), with weights packed as
+ *                   RT_PACK_WINDOWS; y = epilogue(convolution), NULL: none. w_dims as of conv's w. f32 only.
  * max_pool          ONNX MaxPool-12: a NaN in the window gives NaN (as in PyTorch); a window outside x gives -inf.
  * max_pool_places   where in its plane max_pool found y(o): at the first of equal elements, or the last NaN; -1: the
  *                   window is outside x.
  * max_pool_grad     gradient of max_pool: dy(o) is added to dx where max_pool found y(o): at the first of equal
  *                   elements but the last NaN, as in PyTorch; nowhere for a window outside x.
  * average_pool      ONNX AveragePool-19: the sum divided by the number of elements inside x or, with
- *                   count_include_pad, inside x padded by begin and end. Windows are summed in row-major order. */
+ *                   count_include_pad, inside x padded by begin and end. Windows are summed in row-major order.
+ * *_pool_last       the same of channels last, (batch, .., c): the same bits. */
 #define RT_DECLARE_CONV(T, s)                                                                                          \
     int rt_conv_##s(struct rt *rt, T *y /* (y_dims) */, const T *x /* (x_dims) */, const T *w /* (w_dims) */,          \
                     int ndim, const int64_t *x_dims, const int64_t *w_dims, const int64_t *y_dims, int64_t group,      \
@@ -62,5 +66,21 @@ struct rt;
                              int count_include_pad);
 
 RT_FLOATS(RT_DECLARE_CONV)
+
+#define RT_DECLARE_POOL_LAST(T, s)                                                                                     \
+    void rt_max_pool_last_##s(T *y /* (y_dims) */, const T *x /* (x_dims) */, int ndim, const int64_t *x_dims,         \
+                              const int64_t *y_dims, const int64_t *window, const int64_t *stride,                     \
+                              const int64_t *dilation, const int64_t *begin);                                          \
+    void rt_average_pool_last_##s(T *y /* (y_dims) */, const T *x /* (x_dims) */, int ndim, const int64_t *x_dims,     \
+                                  const int64_t *y_dims, const int64_t *window, const int64_t *stride,                 \
+                                  const int64_t *dilation, const int64_t *begin, const int64_t *end,                   \
+                                  int count_include_pad);
+
+RT_FLOATS(RT_DECLARE_POOL_LAST)
+
+int rt_conv_packed_f32(struct rt *rt, float *y /* (y_dims) */, const float *x /* (x_dims) */, const float *w, int ndim,
+                       const int64_t *x_dims, const int64_t *w_dims, const int64_t *y_dims, int64_t group,
+                       const int64_t *stride, const int64_t *dilation, const int64_t *begin,
+                       const struct rt_epilogue *epilogue);
 
 #endif

@@ -15,6 +15,27 @@ struct rt_conv {
     int pointwise;               /* 1: the window is one element and reads every element of x, in order */
 };
 
+/* The window elements that read x, along each dimension. */
+struct rt_inside {
+    int64_t first[3], end[3];
+};
+
+/* Of the window at output index o in dimension d. */
+static inline void rt_find_inside(struct rt_inside *inside, const struct rt_window *w, int d, int64_t o) {
+    const int64_t at = rt_window_at(w, d, o, 0);
+    int64_t first = 0, end = w->k[d];
+    while (first < end && at + first * w->dilation[d] < 0) first++;
+    while (end > first && at + (end - 1) * w->dilation[d] >= w->x[d]) end--;
+    inside->first[d] = first, inside->end[d] = end;
+}
+
+/* Extents with channels as the last of ndim dimensions, in the order of rt_window_of: channels before the spatial
+ * dimensions. */
+static inline void rt_channels_first(int64_t to[5], int ndim, const int64_t *dims) {
+    to[0] = dims[0], to[1] = dims[ndim - 1];
+    for (int d = 2; d < ndim; d++) to[d] = dims[d - 1];
+}
+
 /* Output indices [*first, *end) along the last dimension for which window element k is inside x. */
 void rt_window_reach(const struct rt_window *window, int64_t k, int64_t *first, int64_t *end);
 

@@ -1,0 +1,262 @@
+/* Stores images with channels as the last dimension wherever convolutions read and write them.
+ *
+ * Note [Channels last]
+ * A convolution of channels last is a product of its windows with weights in panels (runtime/kernels/c/conv_packed.c),
+ * which is as fast as a matrix product; with channels before the spatial dimensions the windows would have to be turned
+ * around first. The layout is that of the graph's own tensors, an image (n, c, i..) becomes a tensor (n, i.., c), so
+ * that shapes, splits, memory and verification are those of any other tensor.
+ *
+ * A convolution becomes one of channels last between two moves, a Transpose of its input and one back of its result.
+ * What reads the latter reads the former's input instead, if it works on dimensions in any order: it computes with
+ * channels last, and the move back stands behind it. A row of `movers` says how its attributes change. In the end moves
+ * are left where an operator needs the model's order, and at inputs and outputs; those that nobody reads are removed. */
+#include <string.h>
+
+#include "ir/build.h"
+#include "ir/op.h"
+#include "ir/packing.h"
+#include "passes/pipeline.h"
+#include "passes/rewrite/rewrite.h"
+#include "runtime/base/shape/panel.h"
+
+/* Multiply-adds of a result's element below which a convolution is not worth two moves. */
+enum { LEAST_WORK = 64, ALL = 1 << 16 };
+
+struct walk {
+    struct build builder;
+    const bool *excluded;
+    const int *readers; /* before the walk */
+    int ntensors;
+};
+
+static const struct tensor *tensor_of(const struct walk *walk, int tensor) {
+    return &walk->builder.graph->tensors.at[tensor];
+}
+
+/* Moves ----------------------------------------------------------------------------------------------------------- */
+
+/* Where dimension d of an image is with channels last. */
+static int place_of(int d, int ndim) {
+    return d == 0 ? 0 : d == 1 ? ndim - 1 : d - 1;
+}
+
+/* Which dimension is at place d with channels last. */
+static int dim_at(int d, int ndim) {
+    return d == 0 ? 0 : d == ndim - 1 ? 1 : d + 1;
+}
+
+/* Moving the dimensions of extent 1 alone leaves the order of the elements. */
+static bool keeps_order(const struct tensor *image, int channels) {
+    int64_t positions = 1;
+    for (int d = 1; d < image->ndim; d++) positions *= d == channels ? 1 : image->dims[d];
+    return image->dims[channels] == 1 || positions == 1;
+}
+
+/* The image with the dimension at place d being dimension order(d) of x. */
+static int move(struct walk *walk, int x, int (*order)(int d, int ndim), int channels) {
+    const struct tensor t = *tensor_of(walk, x);
+    int64_t perm[RT_MAX_NDIM], shape[RT_MAX_NDIM];
+    for (int d = 0; d < t.ndim; d++) perm[d] = order(d, t.ndim), shape[d] = t.dims[perm[d]];
+    return keeps_order(&t, channels) ? build_reshape(&walk->builder, x, t.ndim, shape)
+                                     : build_transpose(&walk->builder, x, perm);
+}
+
+static int move_back(struct walk *walk, int x) {
+    return x < 0 ? -1 : move(walk, x, place_of, tensor_of(walk, x)->ndim - 1);
+}
+
+/* The tensor of channels last that is moved back to `image`; -1: there is none. */
+static int before_move(const struct walk *walk, int image) {
+    const struct tensor *y = tensor_of(walk, image);
+    const struct node *node = graph_producer(walk->builder.graph, image);
+    int n;
+    if (y->ndim < 3 || !node || (node->op->id != OP_Transpose && node->op->id != OP_Reshape)) return -1;
+    const struct tensor *x = tensor_of(walk, node->inputs[0]);
+    const int64_t *perm = node->op->id == OP_Transpose ? attr_ints(node, "perm", &n) : NULL;
+    if (x->ndim != y->ndim || (!perm && !keeps_order(y, 1))) return -1;
+    for (int d = 0; d < y->ndim; d++)
+        if (perm ? perm[d] != place_of(d, y->ndim) : y->dims[d] != x->dims[place_of(d, y->ndim)]) return -1;
+    return node->inputs[0];
+}
+
+static int moved(struct walk *walk, int image) {
+    const int before = before_move(walk, image);
+    return before >= 0 ? before : move(walk, image, dim_at, 1);
+}
+
+/* Operators that move ----------------------------------------------------------------------------------------------- */
+
+/* An operand beside an image of ndim dimensions, with which it broadcasts, as it is beside one of channels last. */
+static int moved_beside(struct walk *walk, int x, int ndim) {
+    const struct tensor t = *tensor_of(walk, x);
+    int64_t shape[RT_MAX_NDIM];
+    if (tensor_elements(&t) == 1 && t.ndim <= 1) return x;
+    for (int d = 0; d < ndim; d++) shape[d] = d < ndim - t.ndim ? 1 : t.dims[d - (ndim - t.ndim)];
+    return moved(walk, t.ndim < ndim ? build_reshape(&walk->builder, x, ndim, shape) : x);
+}
+
+/* How an attribute changes: it is an axis, a list of axes, or has a number per dimension. */
+enum attribute { AXIS, AXES, PER_DIMENSION };
+
+/* Operators whose inputs are images, but those after the first `images`; attributes that name dimensions. Pools have
+ * attribute channels_last. */
+static const struct mover {
+    enum op_id op;
+    int images;
+    bool windows;
+    struct {
+        const char *name;
+        enum attribute kind;
+    } attribute[3];
+} movers[] = {{OP_MaxPool, 1, .windows = true},
+              {OP_AveragePool, 1, .windows = true},
+              {OP_Concat, ALL, .attribute = {{"axis", AXIS}}},
+              {OP_Softmax, 1, .attribute = {{"axis", AXIS}}},
+              {OP_LogSoftmax, 1, .attribute = {{"axis", AXIS}}},
+              {OP_Gather, 1, .attribute = {{"axis", AXIS}}},
+              {OP_Slice, 1, .attribute = {{"start", PER_DIMENSION}, {"step", PER_DIMENSION}, {"size", PER_DIMENSION}}},
+              {OP_Pad, 1, .attribute = {{"begin", PER_DIMENSION}, {"end", PER_DIMENSION}}},
+              {OP_ReduceSum, 1, .attribute = {{"axes", AXES}}},
+              {OP_ReduceMax, 1, .attribute = {{"axes", AXES}}},
+              {OP_ReduceMin, 1, .attribute = {{"axes", AXES}}}};
+
+static const struct mover *mover_of(const struct walk *walk, const struct node *node) {
+    static const struct mover elementwise = {.images = ALL};
+    const struct tensor *y = tensor_of(walk, node->outputs[0]),
+                        *x = node->ninputs ? tensor_of(walk, node->inputs[0]) : y;
+    if (node->noutputs != 1) return NULL;
+    if (node->op->kind == OP_ELEMENTWISE) return &elementwise;
+    for (size_t i = 0; i < sizeof movers / sizeof *movers; i++)
+        if (movers[i].op == node->op->id) return x->ndim == y->ndim ? &movers[i] : NULL;
+    return NULL;
+}
+
+static struct attr moved_attr(struct walk *walk, const struct attr *attr, enum attribute kind, int ndim) {
+    struct attr to = *attr;
+    if (kind == AXIS) {
+        to.value = place_of((int)attr->value, ndim);
+        return to;
+    }
+    int64_t *numbers = ARENA_ARRAY(walk->builder.graph->arena, int64_t, attr->n + 1);
+    for (int i = 0; i < attr->n; i++)
+        numbers[i] = kind == AXES ? place_of((int)attr->ints[i], ndim) : attr->ints[dim_at(i, ndim)];
+    for (int i = 1; i < attr->n && kind == AXES; i++) /* in order */
+        for (int j = i; j > 0 && numbers[j - 1] > numbers[j]; j--) {
+            const int64_t other = numbers[j];
+            numbers[j] = numbers[j - 1], numbers[j - 1] = other;
+        }
+    to.ints = numbers;
+    return to;
+}
+
+/* Reduced dimensions are neighbours there, too. */
+static bool axes_fit(const struct attr *axes) {
+    for (int i = 1; i < axes->n; i++)
+        if (axes->ints[i] != axes->ints[i - 1] + 1) return false;
+    return true;
+}
+
+/* The node with channels last, or -2 if it cannot be. */
+static int build_moved(struct walk *walk, const struct node *node, const struct mover *mover) {
+    struct graph *graph = walk->builder.graph;
+    const int ndim = tensor_of(walk, node->outputs[0])->ndim;
+    int *inputs = ARENA_ARRAY(graph->arena, int, node->ninputs + 1);
+    struct attr *attrs = ARENA_ARRAY(graph->arena, struct attr, node->nattrs + 1);
+    int nattrs = node->nattrs;
+    for (int i = 0; i < nattrs; i++) {
+        attrs[i] = node->attrs[i];
+        for (int a = 0; a < 3; a++)
+            if (mover->attribute[a].name && strcmp(attrs[i].key, mover->attribute[a].name) == 0) {
+                attrs[i] = moved_attr(walk, &attrs[i], mover->attribute[a].kind, ndim);
+                if (mover->attribute[a].kind == AXES && !axes_fit(&attrs[i])) return REWRITE_KEPT;
+            }
+    }
+    if (mover->windows) attrs[nattrs++] = attr_of_int("channels_last", 1);
+    for (int k = 0; k < node->ninputs; k++) {
+        inputs[k] = k < mover->images ? moved_beside(walk, node->inputs[k], ndim) : node->inputs[k];
+        if (inputs[k] < 0) return -1;
+    }
+    return build(&walk->builder, node->op->id, node->ninputs, inputs, nattrs, attrs);
+}
+
+/* Any of its images is one of channels last that is moved back. */
+static bool reads_moved(const struct walk *walk, const struct node *node, const struct mover *mover) {
+    const int ndim = tensor_of(walk, node->outputs[0])->ndim;
+    for (int k = 0; k < node->ninputs && k < mover->images; k++)
+        if (node->inputs[k] >= 0 && tensor_of(walk, node->inputs[k])->ndim == ndim &&
+            before_move(walk, node->inputs[k]) >= 0)
+            return true;
+    return false;
+}
+
+/* Convolutions ------------------------------------------------------------------------------------------------------ */
+
+static bool is_candidate(const struct walk *walk, const struct node *node) {
+    const int weight = node->inputs[1];
+    const struct tensor *x = tensor_of(walk, node->inputs[0]), *w = tensor_of(walk, weight),
+                        *y = tensor_of(walk, node->outputs[0]);
+    const int64_t group = attr_int(node, "group", 1);
+    int64_t depth = 1;
+    for (int d = 1; d < w->ndim; d++) depth *= w->dims[d];
+    if (x->dtype != RT_F32 || w->dtype != RT_F32 || !tensor_is_stored(w) || weight >= walk->ntensors ||
+        walk->excluded[weight] || walk->readers[weight] != 1)
+        return false;
+    const bool depthwise = w->dims[1] == 1 && w->dims[0] == group;
+    if (group != 1 && !depthwise && w->dims[0] / group % RT_PANEL != 0) return false;
+    return depth >= LEAST_WORK || before_move(walk, node->inputs[0]) >= 0 || keeps_order(x, 1) ||
+           4 * tensor_elements(x) <= tensor_elements(y);
+}
+
+static int convolve(struct walk *walk, const struct node *node) {
+    struct attr *attrs = ARENA_ARRAY(walk->builder.graph->arena, struct attr, node->nattrs + 1);
+    const int inputs[] = {moved(walk, node->inputs[0]), node->inputs[1]};
+    if (inputs[0] < 0) return -1;
+    memcpy(attrs, node->attrs, (size_t)node->nattrs * sizeof *attrs);
+    attrs[node->nattrs] = attr_of_int("channels_last", 1);
+    return build(&walk->builder, OP_Conv, 2, inputs, node->nattrs + 1, attrs);
+}
+
+/* Moves of the model ------------------------------------------------------------------------------------------------ */
+
+/* A Transpose to channels last of what is moved back is the tensor before. */
+static int undone(const struct walk *walk, const struct node *node) {
+    const int before = before_move(walk, node->inputs[0]), ndim = tensor_of(walk, node->inputs[0])->ndim;
+    int n;
+    const int64_t *perm = attr_ints(node, "perm", &n);
+    for (int d = 0; d < ndim && before >= 0; d++)
+        if (perm[d] != dim_at(d, ndim)) return REWRITE_KEPT;
+    return before >= 0 ? before : REWRITE_KEPT;
+}
+
+/* A Reshape (n, c, i..) to (n, c, positions) is one of (n, i.., c) to (n, positions, c). */
+static int flattened(struct walk *walk, const struct node *node) {
+    const int before = before_move(walk, node->inputs[0]);
+    const struct tensor x = *tensor_of(walk, node->inputs[0]), y = *tensor_of(walk, node->outputs[0]);
+    if (before < 0 || y.ndim != 3 || y.dims[0] != x.dims[0] || y.dims[1] != x.dims[1] || y.dims[1] == 1)
+        return REWRITE_KEPT;
+    return move_back(walk, build_reshape(&walk->builder, before, 3, (int64_t[]){y.dims[0], y.dims[2], y.dims[1]}));
+}
+
+/* The tensor that replaces the node's result, as rewrite_each wants it. */
+static int replaced(void *env, int id) {
+    struct walk *walk = env;
+    const struct node node = walk->builder.graph->nodes.at[id];
+    const struct mover *mover = mover_of(walk, &node);
+    walk->builder.node = node.name;
+    if (node.op->id == OP_Transpose) return undone(walk, &node);
+    if (node.op->id == OP_Reshape) return flattened(walk, &node);
+    if (node.op->id == OP_Conv)
+        return is_candidate(walk, &node) ? move_back(walk, convolve(walk, &node)) : REWRITE_KEPT;
+    if (!mover || !reads_moved(walk, &node, mover)) return REWRITE_KEPT;
+    const int made = build_moved(walk, &node, mover);
+    return made == REWRITE_KEPT ? REWRITE_KEPT : move_back(walk, made);
+}
+
+int pass_channels_last(struct graph *graph, const struct pass_context *context) {
+    struct walk walk = {.builder = {graph, context->diags, NULL}, .ntensors = graph->tensors.n};
+    if (graph->train || context->library_products || !context->block_epilogues) return 0;
+    walk.excluded = packing_excluded(graph, graph->arena);
+    walk.readers = graph_readers(graph, graph->arena);
+    if (rewrite_each(graph, replaced, &walk) < 0) return -1;
+    return pass_dce(graph, context);
+}

@@ -1,0 +1,173 @@
+#include "conv.h"
+
+#include "../../base/shape/panel.h"
+#include "../../generated.h"
+#include "../gemm.h"
+#include "conv_shape.h"
+#include "internal.h"
+#include "types.h"
+
+#include <string.h>
+
+/* Note [Convolutions of channels last]
+ * With channels as the last dimension a convolution is a product y(pixels, m) = windows(pixels, taps c) w(taps c, m)
+ * whose right operand lies in panels and whose left operand is never stored: the product collects the windows of a few
+ * pixels at a time (struct rt_packed_product). Neighbours in x are copied together, as a `run`: a line of the window, or
+ * a single element of it if the window has gaps or does not read all channels.
+ *
+ * If each channel has a window of its own (depthwise), vectors of channels are multiplied with vectors of weights, and
+ * the sums of a few pixels stay in registers. They are added in the order of the window's elements, like all sums here,
+ * so that neither kernel's bits depend on how pixels, samples, channels or groups are divided. */
+struct runs {
+    const struct rt_conv *conv;
+    int64_t channels, first; /* of x; those of the group begin at `first` */
+    int64_t taps, length;    /* of a run: window elements, and floats */
+};
+
+/* Elements [from, end) of a run whose first window element reads column `at` of x. */
+static inline void copy_run(float *to, const float *line, const struct runs *runs, int64_t at, int64_t from,
+                            int64_t end) {
+    const int64_t step = runs->taps > 1 ? runs->conv->c : runs->length, extent = runs->conv->window.x[2],
+                  low = max_i64(from, min_i64(-at * step, end)),
+                  high = max_i64(low, min_i64(end, (extent - at) * step));
+    for (int64_t i = from; i < low; i++) to[i - from] = 0;
+    if (high > low) memcpy(to + low - from, line + at * runs->channels + low, (size_t)(high - low) * sizeof *to);
+    for (int64_t i = high; i < end; i++) to[i - from] = 0;
+}
+
+/* Columns [p, end) of the window at position o of the image x. */
+static inline void copy_window(float *to, const float *x, const struct runs *runs, const int64_t *o, int64_t p,
+                               int64_t end) {
+    const struct rt_window *w = &runs->conv->window;
+    int64_t run = p / runs->length, from = p - run * runs->length;
+    for (int64_t n; p < end; p += n, to += n, run++, from = 0) {
+        const int64_t tap = run * runs->taps, slab = tap / w->k[2] / w->k[1], line = tap / w->k[2] % w->k[1];
+        const int64_t z = rt_window_at(w, 0, o[0], slab), row = rt_window_at(w, 1, o[1], line);
+        n = min_i64(runs->length - from, end - p);
+        if (rt_window_inside(w, 0, z) && rt_window_inside(w, 1, row))
+            copy_run(to, x + (z * w->x[1] + row) * w->x[2] * runs->channels, runs,
+                     rt_window_at(w, 2, o[2], tap % w->k[2]), from, from + n);
+        else
+            memset(to, 0, (size_t)n * sizeof *to);
+    }
+}
+
+static void collect_windows(float *to, const struct rt_packed_product *product, int64_t row, int64_t rows, int64_t p,
+                            int64_t depth) {
+    const struct runs *runs = product->window;
+    const struct rt_window *w = &runs->conv->window;
+    int64_t o[3] = {row % w->y_plane / (w->y[1] * w->y[2]), row / w->y[2] % w->y[1], row % w->y[2]};
+    const float *x = product->a + row / w->y_plane * w->x_plane * runs->channels + runs->first;
+    for (int64_t i = 0; i < rows; i++, to += RT_GEMM_LEFT_ROW) {
+        copy_window(to, x, runs, o, p, p + depth);
+        if (++o[2] < w->y[2]) continue;
+        o[2] = 0;
+        if (++o[1] < w->y[1]) continue;
+        o[1] = 0;
+        if (++o[0] < w->y[0]) continue;
+        o[0] = 0, x += w->x_plane * runs->channels;
+    }
+}
+
+/* The output channels of a group are divided among threads at panels if they are more than the pixels, else these. */
+static void multiply(const struct rt_conv *conv, struct rt_packed_product *product, int64_t group,
+                     const struct rt_gemm_packed *set, int alone) {
+    const struct runs *shape = product->window;
+    struct runs runs = *shape;
+    const int64_t pixels = product->m, threads = alone ? 1 : omp_get_max_threads();
+    const int64_t columns = conv->m > pixels ? min_i64(threads, rt_panels(conv->m)) : 1,
+                  rows = min_i64(max_i64(threads / columns, 1), pixels), panels = rt_panels(conv->m);
+    runs.first = group * conv->c;
+    product->window = &runs;
+#pragma omp parallel for schedule(static) if (rows * columns > 1)
+    for (int64_t block = 0; block < rows * columns; block++) {
+        const int64_t row = block / columns, column = block % columns, first = pixels * row / rows,
+                      from = min_i64(panels * column / columns * RT_PANEL, conv->m),
+                      end = min_i64(panels * (column + 1) / columns * RT_PANEL, conv->m);
+        const struct rt_block at = {first, pixels * (row + 1) / rows - first, group * conv->m + from, end - from};
+        if (at.rows > 0 && at.columns > 0) set->multiply(product, at);
+    }
+    product->window = shape;
+}
+
+static int reads_in_order(const struct rt_conv *conv) {
+    const struct rt_window *w = &conv->window;
+    int in_order = w->taps == 1 && conv->groups == 1;
+    for (int d = 0; d < 3; d++) in_order = in_order && w->stride[d] == 1 && !w->begin[d] && w->x[d] == w->y[d];
+    return in_order;
+}
+
+/* Depthwise --------------------------------------------------------------------------------------------------------- */
+
+/* A line of y: weights of neighbouring taps are w_tap elements apart. */
+struct line {
+    const struct rt_window *window;
+    int64_t channels, w_tap;
+    struct rt_inside inside;
+};
+
+#define MOST_TAPS 1024 /* of a window whose weights are copied for the last channels */
+#define T         TYPE(SUFFIX)
+#define PART      "conv_depthwise.inc"
+#define TYPES     IN_f32
+#include "sets.inc"
+#undef T
+
+typedef void line_fn(float *y, const float *x, const float *w, const struct rt_conv *conv, int64_t row);
+
+/* The widest vectors that the channels fill at least once. */
+static line_fn *line_of(int64_t channels) {
+#ifdef __x86_64__
+    if (channels >= 16 && __builtin_cpu_supports("avx512f")) return convolve_line_f32_avx512;
+    if (channels >= 8 && __builtin_cpu_supports("avx2")) return convolve_line_f32_avx2;
+#endif
+    return convolve_line_f32_plain;
+}
+
+static void convolve_each_channel(float *y, const float *x, const float *w, const struct rt_conv *conv,
+                                  const struct rt_epilogue *epilogue, int parallel) {
+    const struct rt_window *window = &conv->window;
+    const int64_t lines = window->y[0] * window->y[1], all = conv->batch * lines, channels = conv->groups;
+    line_fn *line = line_of(channels);
+#pragma omp parallel for schedule(static) if (parallel)
+    for (int64_t i = 0; i < all; i++) {
+        line(y + i * window->y[2] * channels, x + i / lines * window->x_plane * channels, w, conv, i % lines);
+        if (epilogue) epilogue->apply(y, epilogue->x, (struct rt_block){i * window->y[2], window->y[2], 0, channels});
+    }
+}
+
+/* Entry ------------------------------------------------------------------------------------------------------------- */
+
+int rt_conv_packed_f32(struct rt *rt, float *y, const float *x, const float *w, int ndim, const int64_t *x_dims,
+                       const int64_t *w_dims, const int64_t *y_dims, int64_t group, const int64_t *stride,
+                       const int64_t *dilation, const int64_t *begin, const struct rt_epilogue *epilogue) {
+    int64_t x_planes[5], y_planes[5];
+    rt_channels_first(x_planes, ndim, x_dims);
+    rt_channels_first(y_planes, ndim, y_dims);
+    struct rt_conv conv = {.window = rt_window_of(ndim, x_planes, w_dims + 2, y_planes, stride, dilation, begin),
+                           .batch = x_dims[0],
+                           .groups = group};
+    conv.c = x_planes[1] / group, conv.m = y_planes[1] / group, conv.depth = conv.c * conv.window.taps;
+    const int64_t pixels = conv.batch * conv.window.y_plane;
+    if (pixels == 0 || y_planes[1] == 0) return RT_OK;
+    const int pays = (double)pixels * (double)y_planes[1] * (double)conv.depth >= PARALLEL_WORK;
+    if (conv.c == 1 && conv.m == 1 && group > 1) {
+        convolve_each_channel(y, x, w, &conv, epilogue, pays);
+        return RT_OK;
+    }
+    const struct rt_window *window = &conv.window;
+    struct runs runs = {&conv, x_planes[1], 0, window->dilation[2] == 1 && group == 1 ? window->k[2] : 1, 0};
+    runs.length = runs.taps * conv.c;
+    struct rt_packed_product product = {.y = y,
+                                        .a = x,
+                                        .b = w,
+                                        .m = pixels,
+                                        .k = conv.depth,
+                                        .n = y_planes[1],
+                                        .epilogue = epilogue,
+                                        .collect = reads_in_order(&conv) ? NULL : collect_windows,
+                                        .window = &runs};
+    const struct rt_gemm_packed *set = rt_gemm_packed_choose(rt->reference_kernels);
+    for (int64_t g = 0; g < group; g++) multiply(&conv, &product, g, set, !pays);
+    return RT_OK;
+}
