@@ -61,8 +61,11 @@ static int move(struct walk *walk, int x, int (*order)(int d, int ndim), int cha
                                      : build_transpose(&walk->builder, x, perm);
 }
 
-static int move_back(struct walk *walk, int x) {
-    return x < 0 ? -1 : move(walk, x, place_of, tensor_of(walk, x)->ndim - 1);
+/* What takes the place of the tensor `as`, whose elements with channels last are x: they are called as it was. */
+static int move_back(struct walk *walk, int x, int as) {
+    if (x < 0) return -1;
+    walk->builder.graph->tensors.at[x].name = tensor_of(walk, as)->name;
+    return move(walk, x, place_of, tensor_of(walk, x)->ndim - 1);
 }
 
 /* The tensor of channels last that is moved back to `image`; -1: there is none. */
@@ -124,7 +127,7 @@ static const struct mover *mover_of(const struct walk *walk, const struct node *
     static const struct mover elementwise = {.images = ALL};
     const struct tensor *y = tensor_of(walk, node->outputs[0]),
                         *x = node->ninputs ? tensor_of(walk, node->inputs[0]) : y;
-    if (node->noutputs != 1) return NULL;
+    if (node->noutputs != 1 || attr_find(node, "channels_last")) return NULL;
     if (node->op->kind == OP_ELEMENTWISE) return &elementwise;
     for (size_t i = 0; i < sizeof movers / sizeof *movers; i++)
         if (movers[i].op == node->op->id) return x->ndim == y->ndim ? &movers[i] : NULL;
@@ -198,8 +201,8 @@ static bool is_candidate(const struct walk *walk, const struct node *node) {
     const int64_t group = attr_int(node, "group", 1);
     int64_t depth = 1;
     for (int d = 1; d < w->ndim; d++) depth *= w->dims[d];
-    if (x->dtype != RT_F32 || w->dtype != RT_F32 || !tensor_is_stored(w) || weight >= walk->ntensors ||
-        walk->excluded[weight] || walk->readers[weight] != 1)
+    if (attr_find(node, "channels_last") || x->dtype != RT_F32 || w->dtype != RT_F32 || !tensor_is_stored(w) ||
+        weight >= walk->ntensors || walk->excluded[weight] || walk->readers[weight] != 1)
         return false;
     const bool depthwise = w->dims[1] == 1 && w->dims[0] == group;
     if (group != 1 && !depthwise && w->dims[0] / group % RT_PANEL != 0) return false;
@@ -234,7 +237,8 @@ static int flattened(struct walk *walk, const struct node *node) {
     const struct tensor x = *tensor_of(walk, node->inputs[0]), y = *tensor_of(walk, node->outputs[0]);
     if (before < 0 || y.ndim != 3 || y.dims[0] != x.dims[0] || y.dims[1] != x.dims[1] || y.dims[1] == 1)
         return REWRITE_KEPT;
-    return move_back(walk, build_reshape(&walk->builder, before, 3, (int64_t[]){y.dims[0], y.dims[2], y.dims[1]}));
+    const int flat = build_reshape(&walk->builder, before, 3, (int64_t[]){y.dims[0], y.dims[2], y.dims[1]});
+    return move_back(walk, flat, node->outputs[0]);
 }
 
 /* The tensor that replaces the node's result, as rewrite_each wants it. */
@@ -245,11 +249,10 @@ static int replaced(void *env, int id) {
     walk->builder.node = node.name;
     if (node.op->id == OP_Transpose) return undone(walk, &node);
     if (node.op->id == OP_Reshape) return flattened(walk, &node);
-    if (node.op->id == OP_Conv)
-        return is_candidate(walk, &node) ? move_back(walk, convolve(walk, &node)) : REWRITE_KEPT;
-    if (!mover || !reads_moved(walk, &node, mover)) return REWRITE_KEPT;
-    const int made = build_moved(walk, &node, mover);
-    return made == REWRITE_KEPT ? REWRITE_KEPT : move_back(walk, made);
+    const bool convolves = node.op->id == OP_Conv;
+    if (convolves ? !is_candidate(walk, &node) : !mover || !reads_moved(walk, &node, mover)) return REWRITE_KEPT;
+    const int made = convolves ? convolve(walk, &node) : build_moved(walk, &node, mover);
+    return made == REWRITE_KEPT ? REWRITE_KEPT : move_back(walk, made, node.outputs[0]);
 }
 
 int pass_channels_last(struct graph *graph, const struct pass_context *context) {
