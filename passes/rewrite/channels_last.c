@@ -13,6 +13,7 @@
 #include <string.h>
 
 #include "ir/build.h"
+#include "ir/dims.h"
 #include "ir/op.h"
 #include "ir/packing.h"
 #include "passes/pipeline.h"
@@ -241,18 +242,90 @@ static int flattened(struct walk *walk, const struct node *node) {
     return move_back(walk, flat, node->outputs[0]);
 }
 
+/* Splits ------------------------------------------------------------------------------------------------------------ */
+
+/* A node that was made for another one, whose dimensions are `dims`. */
+struct made {
+    struct graph *graph;
+    int id;
+    const struct node *from;
+    const struct dims *dims;
+};
+
+/* Splits operand `own` of what was made as the other node splits its operand `k`; with channels last if `last`. */
+static void split_like(const struct made *made, int own, int k, bool last) {
+    struct node *node = &made->graph->nodes.at[made->id];
+    const int naxes = made->graph->mesh.naxes;
+    struct dims dims;
+    int axes[RT_LAYOUT_AXES];
+    dims_bind_checked(made->graph->arena, made->graph, node, &dims);
+    dims_outermost_first(made->from->split, naxes, axes);
+    for (int i = 0; i < naxes; i++) {
+        const struct node_split *split = &made->from->split[axes[i]];
+        struct cut_option options[RT_MAX_NDIM];
+        int64_t blocks, grain;
+        if (split->factor < 0 || node->split[axes[i]].factor >= 0) continue;
+        const int d = dims_dim_cut(made->dims, k, split, &blocks, &grain),
+                  to = d < 0 || !last ? d : place_of(d, made->dims->operand[k].ndim);
+        if (to >= 0 && dims_cut_options(&dims, own, to, blocks, grain, options))
+            dims_nest(node->split, naxes, axes[i], &options[0].split);
+    }
+}
+
+/* The node in place of the other. Convolutions and pools have the same factors with channels last. */
+static void split_moved(const struct made *made) {
+    struct node *node = &made->graph->nodes.at[made->id];
+    if (attr_find(node, "channels_last")) {
+        memcpy(node->split, made->from->split, sizeof node->split);
+        return;
+    }
+    split_like(made, made->dims->ninputs, made->dims->ninputs, true);
+    for (int k = 0; k < made->dims->ninputs; k++)
+        if (made->dims->operand[k].ndim == made->dims->operand[made->dims->ninputs].ndim) split_like(made, k, k, true);
+}
+
+/* Ranks and stages share the nodes from `first` on, which were made for node `id`, as they do that node; moves are
+ * divided as what they move. */
+static void place_made(struct walk *walk, int id, int first) {
+    struct graph *graph = walk->builder.graph;
+    const struct node from = graph->nodes.at[id];
+    struct dims dims;
+    if (first == graph->nodes.n) return;
+    dims_bind_checked(graph->arena, graph, &from, &dims);
+    for (int i = first; i < graph->nodes.n; i++) {
+        struct node *node = &graph->nodes.at[i];
+        const struct made made = {graph, i, &from, &dims};
+        node->stage = from.stage, node->phase = from.phase;
+        if (node->op == from.op && i + 2 >= graph->nodes.n && before_move(walk, node->outputs[0]) < 0) {
+            split_moved(&made);
+            continue;
+        }
+        if (i + 1 == graph->nodes.n) split_like(&made, 1, from.ninputs, false);
+        for (int k = 0; k < from.ninputs; k++)
+            if (node->inputs[0] == from.inputs[k]) split_like(&made, 0, k, false);
+    }
+}
+
+/* What replaces the node's result. */
+static int replacement(struct walk *walk, const struct node *node) {
+    const struct mover *mover = mover_of(walk, node);
+    if (node->op->id == OP_Transpose) return undone(walk, node);
+    if (node->op->id == OP_Reshape) return flattened(walk, node);
+    const bool convolves = node->op->id == OP_Conv;
+    if (convolves ? !is_candidate(walk, node) : !mover || !reads_moved(walk, node, mover)) return REWRITE_KEPT;
+    const int made = convolves ? convolve(walk, node) : build_moved(walk, node, mover);
+    return made == REWRITE_KEPT ? REWRITE_KEPT : move_back(walk, made, node->outputs[0]);
+}
+
 /* The tensor that replaces the node's result, as rewrite_each wants it. */
 static int replaced(void *env, int id) {
     struct walk *walk = env;
+    const int first = walk->builder.graph->nodes.n;
     const struct node node = walk->builder.graph->nodes.at[id];
-    const struct mover *mover = mover_of(walk, &node);
     walk->builder.node = node.name;
-    if (node.op->id == OP_Transpose) return undone(walk, &node);
-    if (node.op->id == OP_Reshape) return flattened(walk, &node);
-    const bool convolves = node.op->id == OP_Conv;
-    if (convolves ? !is_candidate(walk, &node) : !mover || !reads_moved(walk, &node, mover)) return REWRITE_KEPT;
-    const int made = convolves ? convolve(walk, &node) : build_moved(walk, &node, mover);
-    return made == REWRITE_KEPT ? REWRITE_KEPT : move_back(walk, made, node.outputs[0]);
+    const int tensor = replacement(walk, &node);
+    if (tensor >= 0) place_made(walk, id, first);
+    return tensor;
 }
 
 int pass_channels_last(struct graph *graph, const struct pass_context *context) {
