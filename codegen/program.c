@@ -104,8 +104,7 @@ static void bind_name(struct tmpl_env *env, const struct tensor *tensor) {
  * constants, even if they have no elements. */
 static bool bind_weights(struct tmpl_env *env, const struct rankplan *plan, const struct program_info *info,
                          struct strbuf *constants) {
-    static const char *const packings[] = {
-        [RT_PLAIN] = "0",
+    static const char *const packings[] = {[RT_PLAIN] = "0",
                                            [RT_PACK_ROWS] = "RT_PACK_ROWS",
                                            [RT_PACK_COLUMNS] = "RT_PACK_COLUMNS",
                                            [RT_PACK_WINDOWS] = "RT_PACK_WINDOWS"};
