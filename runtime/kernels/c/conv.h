@@ -29,8 +29,8 @@ struct rt;
  *                   window covers are 0.
  * conv_weight_grad  gradient of conv's weights, dw of shape w_dims, dy of the shape of conv's y. For conv_transpose:
  *                   pass its dy as x and its x as dy.
- * conv_packed       the same of channels last, x (batch, .., group c) and y (batch, .., group m), with weights packed as
- *                   RT_PACK_WINDOWS; y = epilogue(convolution), NULL: none. w_dims as of conv's w. f32 only.
+ * conv_packed       the same of channels last, x (batch, .., group c) and y (batch, .., group m), with weights packed
+ *                   as RT_PACK_WINDOWS; y = epilogue(convolution), NULL: none. w_dims as of conv's w. f32 only.
  * max_pool          ONNX MaxPool-12: a NaN in the window gives NaN (as in PyTorch); a window outside x gives -inf.
  * max_pool_places   where in its plane max_pool found y(o): at the first of equal elements, or the last NaN; -1: the
  *                   window is outside x.

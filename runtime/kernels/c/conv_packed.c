@@ -12,8 +12,8 @@
 /* Note [Convolutions of channels last]
  * With channels as the last dimension a convolution is a product y(pixels, m) = windows(pixels, taps c) w(taps c, m)
  * whose right operand lies in panels and whose left operand is never stored: the product collects the windows of a few
- * pixels at a time (struct rt_packed_product). Neighbours in x are copied together, as a `run`: a line of the window, or
- * a single element of it if the window has gaps or does not read all channels.
+ * pixels at a time (struct rt_packed_product). Neighbours in x are copied together, as a `run`: a line of the window,
+ * or a single element of it if the window has gaps or does not read all channels.
  *
  * If each channel has a window of its own (depthwise), vectors of channels are multiplied with vectors of weights, and
  * the sums of a few pixels stay in registers. They are added in the order of the window's elements, like all sums here,
@@ -97,7 +97,7 @@ static int reads_in_order(const struct rt_conv *conv) {
     return in_order;
 }
 
-/* Depthwise --------------------------------------------------------------------------------------------------------- */
+/* Depthwise -------------------------------------------------------------------------------------------------------- */
 
 /* A line of y: weights of neighbouring taps are w_tap elements apart. */
 struct line {
@@ -136,7 +136,7 @@ static void convolve_each_channel(float *y, const float *x, const float *w, cons
     }
 }
 
-/* Entry ------------------------------------------------------------------------------------------------------------- */
+/* Entry ------------------------------------------------------------------------------------------------------------ */
 
 int rt_conv_packed_f32(struct rt *rt, float *y, const float *x, const float *w, int ndim, const int64_t *x_dims,
                        const int64_t *w_dims, const int64_t *y_dims, int64_t group, const int64_t *stride,
