@@ -9,7 +9,7 @@
  * A convolution becomes one of channels last between two moves, a Transpose of its input and one back of its result.
  * What reads the latter reads the former's input instead, if it works on dimensions in any order: it computes with
  * channels last, and the move back stands behind it. A row of `movers` says how its attributes change. In the end moves
- * are left where an operator needs the model's order, and at inputs and outputs; those that nobody reads are removed. */
+ * are left where an operator needs the model's order, and at inputs and outputs; those that none reads are removed. */
 #include <string.h>
 
 #include "ir/build.h"
@@ -88,7 +88,7 @@ static int moved(struct walk *walk, int image) {
     return before >= 0 ? before : move(walk, image, dim_at, 1);
 }
 
-/* Operators that move ----------------------------------------------------------------------------------------------- */
+/* Operators that move ---------------------------------------------------------------------------------------------- */
 
 /* An operand beside an image of ndim dimensions, with which it broadcasts, as it is beside one of channels last. */
 static int moved_beside(struct walk *walk, int x, int ndim) {
@@ -193,7 +193,7 @@ static bool reads_moved(const struct walk *walk, const struct node *node, const 
     return false;
 }
 
-/* Convolutions ------------------------------------------------------------------------------------------------------ */
+/* Convolutions ----------------------------------------------------------------------------------------------------- */
 
 static bool is_candidate(const struct walk *walk, const struct node *node) {
     const int weight = node->inputs[1];
@@ -220,7 +220,7 @@ static int convolve(struct walk *walk, const struct node *node) {
     return build(&walk->builder, OP_Conv, 2, inputs, node->nattrs + 1, attrs);
 }
 
-/* Moves of the model ------------------------------------------------------------------------------------------------ */
+/* Moves of the model ----------------------------------------------------------------------------------------------- */
 
 /* A Transpose to channels last of what is moved back is the tensor before. */
 static int undone(const struct walk *walk, const struct node *node) {
@@ -242,7 +242,7 @@ static int flattened(struct walk *walk, const struct node *node) {
     return move_back(walk, flat, node->outputs[0]);
 }
 
-/* Splits ------------------------------------------------------------------------------------------------------------ */
+/* Splits ----------------------------------------------------------------------------------------------------------- */
 
 /* A node that was made for another one, whose dimensions are `dims`. */
 struct made {

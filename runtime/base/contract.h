@@ -21,9 +21,9 @@ enum rt_arena {
     RT_CALLER = RT_ARENAS /* not an arena: the caller's tensor; an offset there is the index of an input */
 };
 
-/* Memory layout of a weight. PLAIN: row-major, as stored. PACK_ROWS: packed into panels (Note [Panels] in panel.h) from
- * a stored (k,n). PACK_COLUMNS: packed from a stored (n,k). PACK_WINDOWS: from a stored (n, c, window..), the weights of
- * a convolution; row t * c + i of the panels is element t of the window and channel i. */
+/* Memory layout of a weight. PLAIN: row-major, as stored. PACK_ROWS: packed into panels (Note [Panels] in panel.h)
+ * from a stored (k,n). PACK_COLUMNS: packed from a stored (n,k). PACK_WINDOWS: from a stored (n, c, window..), the
+ * weights of a convolution; row t * c + i of the panels is element t of the window and channel i. */
 enum rt_packing { RT_PLAIN, RT_PACK_ROWS, RT_PACK_COLUMNS, RT_PACK_WINDOWS };
 
 /* Scalars that the runtime sets before each phase of a training step. */
