@@ -2,48 +2,16 @@
  * integers that cannot trap, and casts that agree with rt_convert. */
 #include "kernel_test.h"
 
-#include "../../runtime/kernels/c/math.h"
+#include "functions.h"
 
 #include <float.h>
 #include <stdio.h>
 #include <string.h>
 
-/* Error of y in units in the last place of the exact result. */
-static double ulps(float y, double exact) {
-    if (isnan(exact)) return isnan(y) ? 0 : INFINITY;
-    if (isinf((float)exact) || isinf(y)) return (float)exact == y ? 0 : INFINITY;
-    int exponent;
-    frexp(exact, &exponent);
-    return fabs((double)y - exact) / fmax(ldexp(1, exponent - 24), 0x1p-149);
-}
-
-static double sigmoid(double x) {
-    return 1 / (1 + exp(-x));
-}
-static double softplus(double x) {
-    return fmax(x, 0) + log1p(exp(-fabs(x)));
-}
-
-/* Bounds are the largest errors over every seventh of all floats, of exp over all 2^32, rounded up; here every 4099th
- * is tried. */
-struct function {
-    const char *name;
-    float (*got)(float);
-    double (*exact)(double);
-    double bound;
-};
-static const struct function functions[] = {
-    {"exp", rt_exp_f32, exp, 1.05},
-    {"log", rt_log_f32, log, 0.87},
-    {"tanh", rt_tanh_f32, tanh, 1.34},
-    {"erf", rt_erf_f32, erf, 1.35},
-    {"sigmoid", rt_sigmoid_f32, sigmoid, 2.35},
-    {"softplus", rt_softplus_f32, softplus, 2.12},
-};
-
+/* Every 4099th of all floats; sweep_math tries all. */
 static void test_accuracy(void **state) {
     (void)state;
-    for (size_t f = 0; f < sizeof functions / sizeof *functions; f++)
+    for (size_t f = 0; f < NFUNCTIONS; f++)
         for (uint64_t bits = 0; bits < (uint64_t)1 << 32; bits += 4099) {
             float x = rt_f32_of_bits((uint32_t)bits);
             double error = ulps(functions[f].got(x), functions[f].exact((double)x));
@@ -53,7 +21,7 @@ static void test_accuracy(void **state) {
 
 static void test_special_values(void **state) {
     (void)state;
-    for (size_t f = 0; f < sizeof functions / sizeof *functions; f++) {
+    for (size_t f = 0; f < NFUNCTIONS; f++) {
         static const float special[] = {0.0f, -0.0f, INFINITY, -INFINITY, NAN, FLT_TRUE_MIN, -FLT_TRUE_MIN, FLT_MAX};
         for (size_t i = 0; i < sizeof special / sizeof *special; i++) {
             float got = functions[f].got(special[i]), exact = (float)functions[f].exact((double)special[i]);
@@ -65,29 +33,16 @@ static void test_special_values(void **state) {
     assert_true(rt_log_f32(-0.0f) == -INFINITY);
 }
 
-/* The loops are compiled as vectors with tails, the calls through a pointer are not. */
-#define N_VECTOR 1003
-#define DEFINE_LOOP(name)                                                                                              \
-    static void loop_##name(float *restrict y, const float *restrict x, int n) {                                       \
-        for (int i = 0; i < n; i++) y[i] = rt_##name##_f32(x[i]);                                                      \
-    }
-DEFINE_LOOP(exp)
-DEFINE_LOOP(log)
-DEFINE_LOOP(tanh)
-DEFINE_LOOP(erf)
-DEFINE_LOOP(sigmoid)
-DEFINE_LOOP(softplus)
+enum { N_VECTOR = 1003 };
 
 static void test_vectors_have_the_same_bits(void **state) {
     (void)state;
-    static void (*const loops[])(float *, const float *, int) = {loop_exp, loop_log,     loop_tanh,
-                                                                 loop_erf, loop_sigmoid, loop_softplus};
     static float x[N_VECTOR], y[N_VECTOR], z[N_VECTOR];
     test_f32(x, N_VECTOR);
     for (int i = 0; i < N_VECTOR; i++) x[i] *= i % 2 ? 5.0f : 100.0f;
-    for (size_t f = 0; f < sizeof loops / sizeof *loops; f++) {
+    for (size_t f = 0; f < NFUNCTIONS; f++) {
         float (*volatile alone)(float) = functions[f].got;
-        loops[f](y, x, N_VECTOR);
+        functions[f].loop(y, x, N_VECTOR);
         for (int i = 0; i < N_VECTOR; i++) z[i] = alone(x[i]);
         test_same_f32(y, z, N_VECTOR, functions[f].name);
     }
@@ -183,7 +138,46 @@ static void test_powers(void **state) {
     assert_int_equal(rt_pow_i32(10, 10), 1410065408);
     assert_int_equal(rt_pow_u8(255, 2), 1);
     assert_int_equal(rt_pow_u64(UINT64_MAX, 0), 1);
-    assert_true(rt_pow_f32(2, 0.5f) == powf(2, 0.5f));
+}
+
+/* Every pair of numbers that C's Annex F names, and of others with integers and without. */
+static void test_powers_of_floats(void **state) {
+    (void)state;
+    static const float of[] = {0.0f,         -0.0f,        1.0f,        -1.0f,      2.0f,     -2.0f,    3.0f,
+                               -3.0f,        0.5f,         -0.5f,       1.5f,       -1.5f,    INFINITY, -INFINITY,
+                               NAN,          FLT_TRUE_MIN, -FLT_MIN,    FLT_MAX,    -FLT_MAX, 0x1p24f,  0xffffffp0f,
+                               -0xffffffp0f, 8388607.5f,   0.99999994f, 1.0000001f, 1e-20f,   7.25f,    -13.0f};
+    for (size_t i = 0; i < sizeof of / sizeof *of; i++)
+        for (size_t j = 0; j < sizeof of / sizeof *of; j++) {
+            const float a = of[i], b = of[j], got = rt_pow_f32(a, b);
+            const double exact = pow((double)a, (double)b);
+            if (!(ulps(got, exact) <= 0.51) || (!isnan(exact) && !signbit(got) != !signbit(exact)))
+                fail_msg("pow(%a, %a) is %a, not %a", (double)a, (double)b, (double)got, exact);
+        }
+}
+
+CLONES static void loop_pow(float *restrict y, const float *restrict a, const float *restrict b, int n) {
+    for (int i = 0; i < n; i++) y[i] = rt_pow_f32(a[i], b[i]);
+}
+
+/* a and b such that results are neither 0 nor infinite. */
+static void test_powers_are_rounded_once(void **state) {
+    (void)state;
+    static float a[N_VECTOR], b[N_VECTOR], y[N_VECTOR], z[N_VECTOR];
+    float (*volatile alone)(float, float) = rt_pow_f32;
+    for (int round = 0; round < 200; round++) {
+        for (int i = 0; i < N_VECTOR; i++) {
+            a[i] = rt_f32_of_bits(test_random(0x7f800000));
+            b[i] = (float)((test_random(3000) / 10.0 - 150) / log2((double)a[i]));
+        }
+        loop_pow(y, a, b, N_VECTOR);
+        for (int i = 0; i < N_VECTOR; i++) {
+            z[i] = alone(a[i], b[i]);
+            const double exact = (double)powl((long double)a[i], (long double)b[i]);
+            if (!(ulps(z[i], exact) <= 0.5001)) fail_msg("pow(%a, %a) is %a", (double)a[i], (double)b[i], (double)z[i]);
+        }
+        test_same_f32(y, z, N_VECTOR, "pow");
+    }
 }
 
 /* Every cast against rt_convert, on values that fit nowhere, lie on bounds, or round to a half from both sides. */
@@ -319,6 +313,8 @@ int main(void) {
         cmocka_unit_test(test_shifts),
         cmocka_unit_test(test_integers_never_trap),
         cmocka_unit_test(test_powers),
+        cmocka_unit_test(test_powers_of_floats),
+        cmocka_unit_test(test_powers_are_rounded_once),
         cmocka_unit_test(test_casts_are_rt_convert),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

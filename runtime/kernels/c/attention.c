@@ -173,9 +173,9 @@ struct grad_part {
 
 /* e^x for x <= 0: below -87 it is less than the least normal number, and 0 here, so a power of two is one factor. */
 static inline float term_f32(float x) {
-    const float least = -87;
-    float shifted, value = rt_exp_reduced_f32(x < least ? least : x, &shifted);
-    value *= rt_f32_of_bits((rt_f32_bits(shifted) + 127) << 23);
+    const float bias = 127, least = -87, bounded = x < least ? least : x, power = rt_exp_power_f32(bounded, bias);
+    const float scale = rt_exp_scale_f32(rt_f32_bits(power));
+    const float value = fmaf(rt_exp_rest_f32(bounded, power - (RT_ROUNDER_F32 + bias)), scale, scale);
     return x < least ? 0 : value;
 }
 

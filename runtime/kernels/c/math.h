@@ -5,8 +5,7 @@
  * The f32 functions are plain arithmetic without branches, tables or calls, so that a compiler can vectorise a loop
  * around them; compiled without contraction (-ffp-contract=off) an element has the same bits in a vector, in a tail
  * and alone. That is what makes a cut elementwise operator bit-equal to the whole. The f64 functions are libm's:
- * the reference asks for accuracy, not speed. Errors stated are against the exact result, found by trying all
- * floats.
+ * the reference asks for accuracy, not speed.
  *
  * Integer arithmetic never traps: quotients by 0 are 0, overflow wraps.
  *
@@ -21,6 +20,7 @@
 #include "../../base/number/codes.h"
 #include "../../base/dtype.h"
 #include "../../base/number/half.h"
+#include "elementary.h"
 #include "lists.h"
 
 /* A function of one number, x, or of two, a and b. */
@@ -47,7 +47,6 @@
     RT_MATH_OF(T, rt_abs_##s, T, fabs##SUFFIX(x))                                                                      \
     RT_MATH_OF(T, rt_neg_##s, T, -x)                                                                                   \
     RT_MATH_OF(T, rt_sign_##s, T, x > 0 ? (T)1 : x < 0 ? (T)-1 : x == 0 ? (T)0 : x)                                    \
-    RT_MATH_OF_TWO(T, rt_pow_##s, pow##SUFFIX(a, b))                                                                   \
     RT_MATH_OF_TWO(T, rt_fmod_##s, fmod##SUFFIX(a, b))                                                                 \
     RT_INLINE T rt_mod_##s(T a, T b) {                                                                                 \
         T rest = fmod##SUFFIX(a, b);                                                                                   \
@@ -113,126 +112,13 @@ RT_MATH_UNSIGNED(uint8_t, u8, uint32_t)
 
 /* --- Rounding --- */
 
-/* ONNX Round-11: to the nearest integer, halfway to the even one; keeps -0. Adding and taking away the number whose
- * last place is 1 rounds, wherever the magnitude is below it. */
-RT_INLINE float rt_round_f32(float x) {
-    float magnitude = fabsf(x), rounded = (magnitude + 0x1p23f) - 0x1p23f;
-    return magnitude < 0x1p23f ? copysignf(rounded, x) : x;
-}
+/* ONNX Round-11: to the nearest integer, halfway to the even one; keeps -0. */
+RT_MATH_OF(float, rt_round_f32, float, rintf(x))
+RT_MATH_OF(double, rt_round_f64, double, rint(x))
 
-RT_INLINE double rt_round_f64(double x) {
-    double magnitude = fabs(x), rounded = (magnitude + 0x1p52) - 0x1p52;
-    return magnitude < 0x1p52 ? copysign(rounded, x) : x;
-}
+/* --- Elementary functions of f64 --- */
 
-/* --- Transcendental --- */
-
-/* Note [Polynomials]
- * Coefficients are minimax fits of this project (tests/kernels/fit_math.py prints them), evaluated by Horner's
- * rule with fused multiply-adds, which are written: the compiler makes none (and calls libm's where the processor has
- * none). */
-
-/* e^x = 2^n e^r with |r| <= ln(2) / 2, for finite |x| < 2^20: e^r, and in `shifted` n + 0x1.8p23, so that n stands in
- * the last places of its bits. */
-RT_INLINE float rt_exp_reduced_f32(float x, float *shifted) {
-    *shifted = fmaf(x, 1.44269504f, 0x1.8p23f);
-    float n = *shifted - 0x1.8p23f;
-    float r = fmaf(n, 2.12194440e-4f, fmaf(n, -0.693359375f, x));
-    float p = 0.0013814431f;
-    p = fmaf(p, r, 0.0083683967f);
-    p = fmaf(p, r, 0.041668396f);
-    p = fmaf(p, r, 0.1666652f);
-    p = fmaf(p, r, 0.49999994f);
-    return fmaf(p, r * r, r) + 1.0f;
-}
-
-/* n is applied in two factors, so that results below 2^-126 are rounded once and those beyond the largest float are
- * inf. A GPU has its own, of 2 units in the last place and half as many instructions. */
-RT_INLINE float rt_exp_f32(float x) {
-#ifdef __CUDA_ARCH__
-    return expf(x);
-#else
-    float magnitude = fabsf(x), shifted;
-    float value = rt_exp_reduced_f32(copysignf(magnitude > 104.0f ? 104.0f : magnitude, x), &shifted);
-    uint32_t exponent = rt_f32_bits(shifted) - 0x4b400000u; /* of a NaN anything: the product is a NaN */
-    uint32_t half = (uint32_t)((int32_t)exponent >> 1);
-    return value * rt_f32_of_bits((half + 127) << 23) * rt_f32_of_bits((exponent - half + 127) << 23);
-#endif
-}
-
-/* log(m 2^e) = e ln(2) + log(1 + f) with m = 1 + f in [sqrt(1/2), sqrt(2)). */
-RT_INLINE float rt_log_f32(float x) {
-    int subnormal = x < 0x1p-126f;
-    float normal = subnormal ? x * 0x1p25f : x;
-    uint32_t bits = rt_f32_bits(normal) - 0x3f3504f3u;
-    float e = (float)((int32_t)bits >> 23) - (subnormal ? 25.0f : 0.0f);
-    float f = rt_f32_of_bits((bits & 0x7fffff) + 0x3f3504f3u) - 1.0f;
-    float p = -0.0763443f;
-    p = fmaf(p, f, 0.1276155f);
-    p = fmaf(p, f, -0.13160194f);
-    p = fmaf(p, f, 0.14201762f);
-    p = fmaf(p, f, -0.16623357f);
-    p = fmaf(p, f, 0.20001227f);
-    p = fmaf(p, f, -0.25000823f);
-    p = fmaf(p, f, 0.3333333f);
-    float square = f * f, tail = fmaf(p * f, square, e * -2.12194440e-4f);
-    float value = fmaf(e, 0.693359375f, f + fmaf(-0.5f, square, tail));
-    float positive = x < (float)INFINITY ? value : x;
-    float known = x == 0 ? (float)-INFINITY : positive;
-    return x < 0 ? (float)NAN : known;
-}
-
-/* log(1 + e) for 0 <= e <= 1: the logarithm of the rounded sum, plus what rounding the sum lost. */
-RT_INLINE float rt_log1p_unit_f32(float e) {
-    float sum = 1.0f + e;
-    return rt_log_f32(sum) + (e - (sum - 1.0f)) / sum;
-}
-
-/* ONNX Tanh-13: x + x^3 P(x^2) near 0, else 1 - 2 / (e^2|x| + 1). */
-RT_INLINE float rt_tanh_f32(float x) {
-    float square = x * x, p = -0.005704522f;
-    p = fmaf(p, square, 0.020638688f);
-    p = fmaf(p, square, -0.053739596f);
-    p = fmaf(p, square, 0.13331442f);
-    p = fmaf(p, square, -0.3333328f);
-    float near = fmaf(x, square * p, x);
-    float far = 1.0f - 2.0f / (rt_exp_f32(2.0f * fabsf(x)) + 1.0f);
-    return copysignf(fabsf(x) < 0.625f ? near : far, x);
-}
-
-/* ONNX Erf-13: x + x P(x^2) near 0, else 1 - e^-(|x| + |x| Q(|x|)), which is 1 from 4 on. */
-RT_INLINE float rt_erf_f32(float x) {
-    float magnitude = fabsf(x), square = x * x, p = -0.0005953739f;
-    p = fmaf(p, square, 0.00498594f);
-    p = fmaf(p, square, -0.02676172f);
-    p = fmaf(p, square, 0.11281683f);
-    p = fmaf(p, square, -0.3761248f);
-    p = fmaf(p, square, 0.12837915f);
-    float near = fmaf(x, p, x);
-    float t = magnitude > 4.0f ? 4.0f : magnitude, q = -0.00021398593f;
-    q = fmaf(q, t, 0.003214963f);
-    q = fmaf(q, t, -0.022889987f);
-    q = fmaf(q, t, 0.10526188f);
-    q = fmaf(q, t, 0.6357183f);
-    q = fmaf(q, t, 0.12851436f);
-    float far = 1.0f - rt_exp_f32(-fmaf(t, q, t));
-    return copysignf(magnitude < 0.92f ? near : far, x);
-}
-
-/* ONNX Sigmoid-13: of -|x|, so that nothing overflows. On a GPU overflow is harmless, and its own division, of 2 units
- * in the last place, has no branch. */
-RT_INLINE float rt_sigmoid_f32(float x) {
-#ifdef __CUDA_ARCH__
-    return __fdividef(1.0f, 1.0f + rt_exp_f32(-x));
-#else
-    float e = rt_exp_f32(-fabsf(x));
-    return (x < 0 ? e : 1.0f) / (1.0f + e);
-#endif
-}
-
-/* ONNX Softplus-1: log(1 + e^x) = max(x, 0) + log(1 + e^-|x|). */
-RT_MATH_OF(float, rt_softplus_f32, float, rt_max_f32(x, 0.0f) + rt_log1p_unit_f32(rt_exp_f32(-fabsf(x))))
-
+RT_MATH_OF_TWO(double, rt_pow_f64, pow(a, b))
 RT_MATH_OF(double, rt_exp_f64, double, exp(x))
 RT_MATH_OF(double, rt_log_f64, double, log(x))
 RT_MATH_OF(double, rt_tanh_f64, double, tanh(x))

@@ -19,8 +19,9 @@
 #define UNIT_f64 1.0
 
 static inline float term_f32(float x) {
-    float shifted, value = rt_exp_reduced_f32(x < -104.0f ? -104.0f : x, &shifted);
-    return value * rt_f32_of_bits((rt_f32_bits(shifted) << 23) + ((127 + 64) << 23));
+    const float bias = 127 + 64, bounded = x < -104.0f ? -104.0f : x, power = rt_exp_power_f32(bounded, bias);
+    const float scale = rt_exp_scale_f32(rt_f32_bits(power));
+    return fmaf(rt_exp_rest_f32(bounded, power - (RT_ROUNDER_F32 + bias)), scale, scale);
 }
 
 static inline double term_f64(double x) {
