@@ -14,7 +14,7 @@ void rt_narrow_bf16(uint16_t *to, const float *from, int64_t n);
 void rt_narrow_fp16(uint16_t *to, const float *from, int64_t n);
 
 /* `depth` rows of a panel of pairs (Note [Panels] in base/shape/panel.h) as a panel of f32. If depth is odd, the last
- * pair's second row is not read. */
+ * pair's second row is not written. */
 void rt_widen_panel_bf16(float *to, const uint16_t *from, int64_t depth);
 void rt_widen_panel_fp16(float *to, const uint16_t *from, int64_t depth);
 
