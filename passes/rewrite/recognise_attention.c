@@ -271,7 +271,7 @@ static int optional_mask(struct attention *a, const struct mask *mask) {
  * before a window. */
 static void hide_completely(struct attention *a) {
     bool alone = a->keep.tensor < 0 && a->nbias == 0 && !a->clamp;
-    if (a->causal && a->window && a->sees && alone && a->fill <= -1e9) a->fill = -INFINITY;
+    if (a->causal && a->window && a->sees && alone && attention_fill_hides(a, a->fill)) a->fill = -INFINITY;
 }
 
 static bool make_masks(struct attention *a) {
@@ -414,7 +414,7 @@ static void see_causal(struct attention *a, const struct tensor *weights) {
     if (a->nbias != 1 || a->masked || a->clamp) return;
     struct known_mask known =
         known_mask(a->recognition->builder.graph, &a->patterns->known, a->bias[0].tensor, weights, 0);
-    if (known.kind != MASK_CAUSAL || !known.sees || known.fill > -1e9) return;
+    if (known.kind != MASK_CAUSAL || !known.sees || !attention_fill_hides(a, known.fill)) return;
     a->nbias = 0;
     attention_causal(a, &known, known.fill);
 }

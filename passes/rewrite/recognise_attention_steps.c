@@ -79,9 +79,15 @@ static bool take_factors(struct attention *a, const struct match *match, const s
     return true;
 }
 
+bool attention_fill_hides(const struct attention *a, double fill) {
+    const enum rt_dtype dtype = attention_tensor(a, a->q)->dtype;
+    return fill <= (dtype == RT_F16 ? -65504 : dtype == RT_BF16 ? -0x1.dcp29 : -1e9);
+}
+
 /* Replaces some scores by fill. A second replacement must have the same fill and no bias between both. */
 static bool take_fill(struct attention *a, double fill) {
-    if (a->shifted && fill > -1e9) return false; /* hidden scores are not shifted, and have no weight in any case */
+    if (a->shifted && !attention_fill_hides(a, fill))
+        return false; /* hidden scores are not shifted, and have no weight in any case */
     if (a->clamp || isnan(fill) || (a->masked && (a->fill != fill || a->nbias > a->before))) return false;
     if (!a->masked) a->before = a->nbias;
     a->masked = true;
