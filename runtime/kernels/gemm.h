@@ -98,9 +98,6 @@ struct rt_packed_half {
     const struct rt_epilogue_half *epilogue;
 };
 
-/* 1 if the processor multiplies pairs of bf16 (AVX512-BF16) faster than f32: Note [Products with pairs]. */
-int rt_gemm_has_pairs(void);
-
 /* Computes a block of the product on one thread; the block begins at a panel and is not empty. `pairs`: with the
  * processor's products of bf16 pairs. Otherwise a and b are widened block by block and multiplied as f32 by `set`.
  * Needs 1.1 MB of stack. */
@@ -113,12 +110,13 @@ int rt_gemm_library_present(void);
 int rt_gemm_library_f32(RT_GEMM_OPERANDS(float));
 int rt_gemm_library_bf16(RT_GEMM_OPERANDS(uint16_t));
 int rt_gemm_library_fp16(RT_GEMM_OPERANDS(uint16_t));
-/* rt_gemm_has_bf16: 1 if the processor has bf16 instructions (AVX512-BF16, AMX). rt_gemm_onednn_bf16 multiplies bf16
- * with oneDNN, which uses them; on other processors it converts to f32 and is slower than rt_gemm_library_bf16. Its
- * bits may depend on how m and n are cut. -1: refused. */
-int rt_gemm_has_bf16(void);
+/* rt_gemm_has_tiles: 1 if the library has a product of bf16 by AMX tiles, and the processor AMX. rt_gemm_onednn_bf16
+ * multiplies bf16 with oneDNN, which uses them; on other processors it is slower than the others. Its bits may depend
+ * on how m and n are cut. -1: refused. */
+int rt_gemm_has_tiles(void);
 int rt_gemm_onednn_bf16(RT_GEMM_OPERANDS(uint16_t));
-/* The faster of the two on this processor. */
+/* The fastest on this processor: tiles, pairs (gemm_pairs.h), or rt_gemm_library_bf16. */
+int rt_gemm_has_best_bf16(void);
 int rt_gemm_best_bf16(RT_GEMM_OPERANDS(uint16_t));
 
 /* A block of y(m,n) = factor a(m,k) b(k,n) for 8-bit floats, b stored as (n,k); pointers are to the block's first

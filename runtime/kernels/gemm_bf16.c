@@ -1,10 +1,12 @@
-/* bf16 products on processors with bf16 instructions (AVX512-BF16, AMX): by oneDNN, which sums in f32 and rounds once.
- * On other processors oneDNN would convert the operands and be slower than gemm_widened.c, which does the same.
+/* bf16 products on processors with AMX: by oneDNN, which sums in f32 and rounds once. On other processors oneDNN would
+ * convert the operands, or multiply pairs, which is slower on Intel's than f32, and than gemm_pairs.c on AMD's.
  *
  * Note [Kept products]
  * oneDNN generates code for every shape. Each thread caches recent ones in a direct-mapped table indexed by a hash of
  * the shape: a step requests the same few shapes again and again. */
 #include "gemm.h"
+
+#include "gemm_pairs.h"
 
 #ifdef RT_HAVE_ONEDNN
 
@@ -38,8 +40,8 @@ static void make_engine(void) {
     if (dnnl_engine_create(&engine, dnnl_cpu, 0)) engine = NULL;
 }
 
-int rt_gemm_has_bf16(void) {
-    const unsigned needed = dnnl_cpu_isa_avx512_core_bf16;
+int rt_gemm_has_tiles(void) {
+    const unsigned needed = dnnl_cpu_isa_avx512_core_amx;
     return ((unsigned)dnnl_get_effective_cpu_isa() & needed) == needed;
 }
 
@@ -125,7 +127,7 @@ int rt_gemm_onednn_bf16(RT_GEMM_OPERANDS(uint16_t)) {
 
 #else
 
-int rt_gemm_has_bf16(void) {
+int rt_gemm_has_tiles(void) {
     return 0;
 }
 
@@ -137,7 +139,15 @@ int rt_gemm_onednn_bf16(RT_GEMM_OPERANDS(uint16_t)) {
 
 #endif
 
+int rt_gemm_has_best_bf16(void) {
+    return rt_gemm_has_pairs() || rt_gemm_library_present();
+}
+
 int rt_gemm_best_bf16(RT_GEMM_OPERANDS(uint16_t)) {
-    if (rt_gemm_has_bf16() && !rt_gemm_onednn_bf16(y, y_row, a, a_row, trans_a, b, b_row, trans_b, m, k, n)) return 0;
+    if (rt_gemm_has_pairs()) {
+        rt_gemm_pairs(y, y_row, a, a_row, trans_a, b, b_row, trans_b, m, k, n);
+        return 0;
+    }
+    if (rt_gemm_has_tiles() && !rt_gemm_onednn_bf16(y, y_row, a, a_row, trans_a, b, b_row, trans_b, m, k, n)) return 0;
     return rt_gemm_library_bf16(y, y_row, a, a_row, trans_a, b, b_row, trans_b, m, k, n);
 }

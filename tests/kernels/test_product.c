@@ -4,6 +4,7 @@
 #include "../../runtime/base/number/half.h"
 #include "../../runtime/base/shape/panel.h"
 #include "../../runtime/kernels/gemm.h"
+#include "../../runtime/kernels/gemm_pairs.h"
 
 #include <float.h>
 #include <math.h>
@@ -241,7 +242,7 @@ static void test_batches(void **state) {
 
 /* Halves: rounded once from f32 ------------------------------------------------------------------------------------ */
 
-/* oneDNN's own product of bf16, which programs use where the processor multiplies bf16; elsewhere it widens, slowly. */
+/* oneDNN's own product of bf16, which programs use where the processor has AMX; elsewhere it is slow. */
 static int onednn_bf16(struct rt *rt, uint16_t *y, const uint16_t *a, const uint16_t *b, int64_t m, int64_t k,
                        int64_t n, int trans_a, int trans_b) {
     if (m && k && n && !rt_gemm_onednn_bf16(y, n, a, trans_a ? m : k, trans_a, b, trans_b ? k : n, trans_b, m, k, n))
@@ -262,7 +263,7 @@ static const struct half {
 #define HALVES (int)(sizeof halves / sizeof *halves)
 
 static int keeps_bits(struct rt *rt, const struct half *half) {
-    int native = half->native < 0 ? !rt->reference_kernels && rt_gemm_has_bf16() : half->native;
+    int native = half->native < 0 ? !rt->reference_kernels && rt_gemm_has_tiles() : half->native;
     return !native && rt_kernels_invariant(rt);
 }
 
@@ -314,12 +315,12 @@ static void half_products(struct rt *rt, const struct half *half, struct shape s
 
 static void test_halves(void **state) {
     (void)state;
-    static const struct shape large[] = {{129, 385, 131}, {260, 40, 257}};
+    static const struct shape large[] = {{129, 385, 131}, {260, 40, 257}, {241, 775, 289}};
     for (int kind = 0; kind < 2; kind++)
         for (int h = 0; h < HALVES; h++) {
             struct rt *rt = test_open(kind ? "reference" : "auto");
             for (int s = 0; s < SHAPES; s++) half_products(rt, &halves[h], shapes[s], kind);
-            for (int s = 0; s < 2; s++) half_products(rt, &halves[h], large[s], kind);
+            for (int s = 0; s < 3; s++) half_products(rt, &halves[h], large[s], kind);
             test_close(rt);
         }
 }

@@ -3,6 +3,7 @@
 #include "../../generated.h"
 #include "math.h"
 #include "stored.h"
+#include "turn.h"
 #include "types.h"
 
 #include <float.h>
@@ -195,38 +196,18 @@ DEFINE_EXCHANGE(double, f64_plain)
 #define exchange_f64_avx2   exchange_f64_plain
 #define exchange_f64_avx512 exchange_f64_plain
 
-/* Blocks of 16 by 16, or 8 by 8: pairs of elements, pairs of these, and then lanes of 4 are exchanged. */
+/* Blocks of 16 by 16, or 8 by 8, whose pairs of elements, pairs of these, and then lanes of 4 are exchanged. */
 __attribute__((target("avx512f"))) static void exchange_f32_avx512(float *to, const float *from, int64_t line,
                                                                    int64_t n, int64_t d) {
     for (int64_t j = 0; j < n; j += 16)
         for (int64_t p = 0; p < d; p += 16) {
             const __mmask16 mask = (__mmask16)(0xffff >> max_i64(16 - (d - p), 0));
-            __m512 a[16], b[16];
+            __m512 a[16];
             for (int i = 0; i < 16; i++) __builtin_prefetch(from + (j + AHEAD + i) * line + p, 0, 2);
             for (int i = 0; i < 16; i++)
                 a[i] = j + i < n ? _mm512_maskz_loadu_ps(mask, from + (j + i) * line + p) : _mm512_setzero_ps();
-            for (int i = 0; i < 16; i += 2) {
-                b[i] = _mm512_unpacklo_ps(a[i], a[i + 1]);
-                b[i + 1] = _mm512_unpackhi_ps(a[i], a[i + 1]);
-            }
-            for (int i = 0; i < 16; i += i % 4 ? 3 : 1) {
-                const int h = i % 4, at = i - h;
-                a[at + 2 * h] =
-                    _mm512_castpd_ps(_mm512_unpacklo_pd(_mm512_castps_pd(b[at + h]), _mm512_castps_pd(b[at + 2 + h])));
-                a[at + 2 * h + 1] =
-                    _mm512_castpd_ps(_mm512_unpackhi_pd(_mm512_castps_pd(b[at + h]), _mm512_castps_pd(b[at + 2 + h])));
-            }
-            for (int c = 0; c < 4; c++) {
-                const __m512 even = _mm512_shuffle_f32x4(a[c], a[4 + c], 0x88);
-                const __m512 odd = _mm512_shuffle_f32x4(a[c], a[4 + c], 0xdd);
-                const __m512 next_even = _mm512_shuffle_f32x4(a[8 + c], a[12 + c], 0x88);
-                const __m512 next_odd = _mm512_shuffle_f32x4(a[8 + c], a[12 + c], 0xdd);
-                b[c] = _mm512_shuffle_f32x4(even, next_even, 0x88);
-                b[4 + c] = _mm512_shuffle_f32x4(odd, next_odd, 0x88);
-                b[8 + c] = _mm512_shuffle_f32x4(even, next_even, 0xdd);
-                b[12 + c] = _mm512_shuffle_f32x4(odd, next_odd, 0xdd);
-            }
-            for (int i = 0; i < 16 && p + i < d; i++) _mm512_storeu_ps(to + (p + i) * KEYS + j, b[i]);
+            rt_turn_16(a);
+            for (int i = 0; i < 16 && p + i < d; i++) _mm512_storeu_ps(to + (p + i) * KEYS + j, a[i]);
         }
 }
 

@@ -3,6 +3,7 @@
 #include "../../base/shape/panel.h"
 #include "../../generated.h"
 #include "../gemm.h"
+#include "../gemm_pairs.h"
 #include "internal.h"
 #include "types.h"
 

@@ -94,7 +94,8 @@
 #define IS_NAN_i64(x) 0
 #define IS_NAN_i32(x) 0
 
-/* The products of a library (gemm.h); 0: it has none. The second adds to what y has. */
+/* The products of a library (gemm.h); 0: it has none. The second says whether they can be called, the last adds to what
+ * y has. */
 #define HAS_LIBRARY          PASTE(HAS_LIBRARY, SUFFIX)
 #define HAS_LIBRARY_f64      0
 #define HAS_LIBRARY_f32      1
@@ -102,6 +103,13 @@
 #define HAS_LIBRARY_fp16     1
 #define HAS_LIBRARY_i64      0
 #define HAS_LIBRARY_i32      0
+#define LIBRARY_PRESENT      PASTE(LIBRARY_PRESENT, SUFFIX)
+#define LIBRARY_PRESENT_f64  rt_gemm_library_present
+#define LIBRARY_PRESENT_f32  rt_gemm_library_present
+#define LIBRARY_PRESENT_bf16 rt_gemm_has_best_bf16
+#define LIBRARY_PRESENT_fp16 rt_gemm_library_present
+#define LIBRARY_PRESENT_i64  rt_gemm_library_present
+#define LIBRARY_PRESENT_i32  rt_gemm_library_present
 #define LIBRARY              PASTE(LIBRARY, SUFFIX)
 #define LIBRARY_f64(...)     (-1)
 #define LIBRARY_f32          rt_gemm_library_f32
