@@ -15,7 +15,9 @@ enum {
     LINEAR_PARTS = 8,
     CORNERS = 5,
     TRIED = 96 /* sizes at which expressions are compared */,
-    LEAST_ATOM = 100 /* smaller numbers are not taken for atoms in products */
+    LEAST_ATOM = 100, /* smaller numbers are not taken for atoms in products */
+    SOON = 1 << 12,   /* numbers that are tried for one that stands apart */
+    APART = 17        /* what operators add to sizes is mostly less */
 };
 
 /* What is so large stands for a bound without end, and for no product of sizes. */
@@ -25,6 +27,7 @@ struct open_sizes *open_new(struct arena *arena, int specimen) {
     struct open_sizes *open = ARENA_NEW(arena, struct open_sizes);
     *open = (struct open_sizes){.arena = arena, .specimen = specimen};
     map_init(&open->known, arena);
+    map_init(&open->products, arena);
     map_init(&open->noted, arena);
     return open;
 }
@@ -64,6 +67,38 @@ static bool is_known(const struct open_sizes *open, int64_t value) {
     return map_get(&open->known, (const char *)&value, sizeof value) >= 0;
 }
 
+/* True if all its factors are small, as those of fixed numbers of models are. */
+static bool is_smooth(int64_t value) {
+    enum { MOST = 31 };
+    for (int64_t d = 2; d <= MOST; d++)
+        while (value && value % d == 0) value /= d;
+    return value >= -1 && value <= 1;
+}
+
+/* True if one of the numbers that are less than `apart` from `value` is a multiple of `of`. */
+static bool is_near_multiple(int64_t value, int64_t apart, int64_t of) {
+    return llabs(value + apart - 1) % of <= 2 * (apart - 1);
+}
+
+/* True if the value can stand for something: it is no product of atoms, nor is what operators make of it by adding less
+ * than `apart`; no atom, nor what they make of it, is a product of the value; and a fixed number hardly is one of it or
+ * of its neighbours. */
+static bool stands_apart(const struct open_sizes *open, int64_t value, int64_t apart) {
+    if (is_smooth(value - 1) || is_smooth(value) || is_smooth(value + 1)) return false;
+    for (int i = 0; i < open->atoms.n; i++) {
+        const struct open_term *t = &open->terms.at[open->atoms.at[i]];
+        const int64_t own = t->kind == OPEN_SIZE || t->kind == OPEN_UNIT ? APART : 2;
+        if (is_near_multiple(t->value, own, llabs(value))) return false;
+        if (llabs(t->value) >= LEAST_ATOM && is_near_multiple(value, apart, llabs(t->value))) return false;
+    }
+    return true;
+}
+
+/* The same of a value that was found soon; where none is, it stands for nothing yet. */
+static bool is_free(const struct open_sizes *open, int64_t value, int64_t apart, bool soon) {
+    return soon ? stands_apart(open, value, apart) : !is_known(open, value);
+}
+
 /* A multiple of the size's unit by a prime that no other size of the specimen, nor this size in another specimen, is
  * near to. */
 static int64_t specimen_of(const struct open_sizes *open, const struct open_range *size) {
@@ -74,14 +109,22 @@ static int64_t specimen_of(const struct open_sizes *open, const struct open_rang
     int64_t value = least_prime(open) + away * step;
     if (value < near) value = near;
     value += step + (least - value) % step;
-    while (!is_prime(value) || is_known(open, value) || is_known(open, value * unit)) value += step;
+    const int64_t far = value + SOON * step;
+    while (!is_prime(value) || !is_free(open, value, APART, value < far) ||
+           !is_free(open, value * unit, APART, value < far))
+        value += step;
     return value * unit;
 }
 
-static int term_add(struct open_sizes *open, struct open_term term) {
-    map_put(&open->known, (const char *)&term.value, sizeof term.value, open->terms.n);
+static int term_add(struct open_sizes *open, struct map *map, struct open_term term) {
+    map_put(map, (const char *)&term.value, sizeof term.value, open->terms.n);
     VEC_PUSH(open->arena, &open->terms, term);
     return open->terms.n - 1;
+}
+
+static int atom_add(struct open_sizes *open, struct open_term term) {
+    VEC_PUSH(open->arena, &open->atoms, open->terms.n);
+    return term_add(open, &open->known, term);
 }
 
 /* How many sizes and numbers the term reads, counting each as often as it stands there. */
@@ -99,11 +142,9 @@ int64_t open_add(struct open_sizes *open, const char *name, const struct open_ra
     struct open_size size = {name, *range, 0};
     size.value = specimen_of(open, range);
     VEC_PUSH(open->arena, &open->all, size);
-    const int s = open->all.n - 1, term = term_add(open, (struct open_term){OPEN_SIZE, s, -1, 0, size.value, 1});
-    VEC_PUSH(open->arena, &open->atoms, term);
-    if (unit_of(range) == 1) return size.value;
-    const int unit = term_add(open, (struct open_term){OPEN_UNIT, s, -1, 0, size.value / unit_of(range), 1});
-    VEC_PUSH(open->arena, &open->atoms, unit);
+    const int s = open->all.n - 1;
+    atom_add(open, (struct open_term){OPEN_SIZE, s, -1, 0, size.value, 1});
+    if (unit_of(range) != 1) atom_add(open, (struct open_term){OPEN_UNIT, s, -1, 0, size.value / unit_of(range), 1});
     return size.value;
 }
 
@@ -116,14 +157,16 @@ static int product_of(struct open_sizes *open, int64_t value, int atom, int dept
     int other = find(open, rest, depth - 1);
     if (other < 0) other = number_term(open, rest);
     const int weight = weight_of(open, other) + weight_of(open, atom);
-    return term_add(open, (struct open_term){OPEN_PRODUCT, other, atom, 0, value, weight});
+    const int before = map_get(&open->products, (const char *)&value, sizeof value);
+    const int64_t bound = before < 0 ? 0 : open->terms.at[before].bound;
+    return term_add(open, &open->products,
+                    (struct open_term){OPEN_PRODUCT, other, atom, 0, value, weight, bound, open->atoms.n});
 }
 
 /* What the value is of the atoms in it and a fixed number: that number, the least that there is. A sum may divide a
  * number that it is no factor of; what is left then is large. */
 static int64_t fixed_factor(const struct open_sizes *open, int64_t value, int depth) {
     int64_t least = value < 0 ? -value : value;
-    if (is_known(open, value)) return 1;
     for (int i = 0; i < open->atoms.n && depth && least >= LEAST_ATOM; i++) {
         const int64_t atom = open->terms.at[open->atoms.at[i]].value;
         const int64_t left = value % atom ? least : fixed_factor(open, value / atom, depth - 1);
@@ -132,11 +175,13 @@ static int64_t fixed_factor(const struct open_sizes *open, int64_t value, int de
     return least;
 }
 
-/* The index of the number's term, -1 for a fixed number. Of atoms that serve equally, those that were noted last are
- * taken: they are made of the others. */
+/* Of atoms that serve equally, those that were noted last are taken: they are made of the others. A product that was
+ * found before is found again where an atom has been noted since. */
 static int find(struct open_sizes *open, int64_t value, int depth) {
     const int known = map_get(&open->known, (const char *)&value, sizeof value);
     if (known >= 0 || !depth || (value > -LEAST_ATOM && value < LEAST_ATOM)) return known;
+    const int product = map_get(&open->products, (const char *)&value, sizeof value);
+    if (product >= 0 && open->terms.at[product].atoms == open->atoms.n) return product;
     if (value <= -without_end || value >= without_end) return -1;
     int best = -1;
     int64_t least = INT64_MAX;
@@ -149,16 +194,16 @@ static int find(struct open_sizes *open, int64_t value, int depth) {
     return best < 0 ? -1 : product_of(open, value, best, depth);
 }
 
-static int term_of(struct open_sizes *open, int64_t value) {
+int open_term(struct open_sizes *open, int64_t value) {
     return open ? find(open, value, DEPTH) : -1;
 }
 
 bool open_is(struct open_sizes *open, int64_t value) {
-    return term_of(open, value) >= 0;
+    return open_term(open, value) >= 0;
 }
 
 static int term_or_number(struct open_sizes *open, int64_t value) {
-    const int term = term_of(open, value);
+    const int term = open_term(open, value);
     return term >= 0 ? term : number_term(open, value);
 }
 
@@ -217,17 +262,21 @@ static int64_t constant_of(const struct open_sizes *open, enum open_kind kind, i
     return means(open, -1, first, kind, a, b) ? first : value;
 }
 
-/* The first prime from `value` on that stands for nothing yet. Those of the two specimens of a pair differ, so that no
- * number is the same in both: divided by 4 they leave 1 and 3. */
-static int64_t free_prime(const struct open_sizes *open, int64_t value) {
-    while (value % 4 != 1 + 2 * (open->specimen % 2) || !is_prime(value) || is_known(open, value)) value++;
+/* The first prime from `value` on that can stand for a / b, and what it leaves of a for the rest; b is 0 where there is
+ * none. Those of the two specimens of a pair differ, so that no number is the same in both: divided by 4 they leave 1
+ * and 3. */
+static int64_t free_prime(const struct open_sizes *open, int64_t value, int64_t a, int64_t b) {
+    const int64_t far = value + SOON;
+    while (value % 4 != 1 + 2 * (open->specimen % 2) || !is_prime(value) || !is_free(open, value, 2, value < far) ||
+           (b && !is_free(open, a - b * value, 1, value < far)))
+        value++;
     return value;
 }
 
 /* A prime of its own, for an atom whose value in the specimen is that of a fixed number. */
-static int64_t stand_in(const struct open_sizes *open) {
-    return free_prime(open,
-                      magnitudes[open->specimen].first + magnitudes[open->specimen].apart * (int64_t)open->atoms.n);
+static int64_t stand_in(const struct open_sizes *open, int64_t a, int64_t b) {
+    const int64_t apart = magnitudes[open->specimen].apart * (int64_t)open->atoms.n;
+    return free_prime(open, magnitudes[open->specimen].first + apart, a, b);
 }
 
 /* The number that stands for the operation on a and b, which has `value` in this specimen: a fixed number where the
@@ -237,7 +286,7 @@ static int64_t find_or_add(struct open_sizes *open, enum open_kind kind, int64_t
     const int left = term_or_number(open, a), right = term_or_number(open, b);
     const int weight = weight_of(open, left) + weight_of(open, right);
     const bool known = is_known(open, value);
-    const int same = term_of(open, value);
+    const int same = open_term(open, value);
     if (same >= 0 && means(open, same, value, kind, left, right)) return value;
     const int64_t constant = constant_of(open, kind, left, right, value);
     if (constant != value || means(open, -1, value, kind, left, right)) return constant;
@@ -245,9 +294,8 @@ static int64_t find_or_add(struct open_sizes *open, enum open_kind kind, int64_t
         if (means(open, open->atoms.at[i], 0, kind, left, right)) return open->terms.at[open->atoms.at[i]].value;
     if (weight > MOST_WEIGHT) return open->spoiled = true, value;
     const bool telling = kind == OPEN_SUM || kind == OPEN_QUOTIENT || kind == OPEN_REST;
-    if (known || !telling || (value > -LEAST_ATOM && value < LEAST_ATOM)) value = stand_in(open);
-    const int term = term_add(open, (struct open_term){kind, left, right, 0, value, weight});
-    VEC_PUSH(open->arena, &open->atoms, term);
+    if (known || !telling || (value > -LEAST_ATOM && value < LEAST_ATOM)) value = stand_in(open, 0, 0);
+    atom_add(open, (struct open_term){kind, left, right, 0, value, weight});
     return value;
 }
 
@@ -277,10 +325,10 @@ int64_t open_sum(struct open_sizes *open, int64_t a, int64_t b) {
 
 /* A prime of its own, instead of a quotient rounded down: less than it by another part of it for each of many, so that
  * no small number is left of their differences, nor of a - a / b * b. */
-static int64_t apart(const struct open_sizes *open, int64_t quotient) {
+static int64_t apart(const struct open_sizes *open, int64_t a, int64_t b) {
     enum { PARTS = 64, MOST_PARTS = 56, VARIED = 29, STRIDE = 5 };
-    const int64_t value = quotient / PARTS * (MOST_PARTS - (int64_t)open->atoms.n * STRIDE % VARIED);
-    return value < least_prime(open) ? stand_in(open) : free_prime(open, value);
+    const int64_t value = a / b / PARTS * (MOST_PARTS - (int64_t)open->atoms.n * STRIDE % VARIED);
+    return value < least_prime(open) ? stand_in(open, a, b) : free_prime(open, value, a, b);
 }
 
 /* A number as the sum of `number` and of factors times values that are no sums, nor rests, which are a - a / b * b. */
@@ -342,7 +390,7 @@ static void add_linear(const struct open_sizes *open, struct linear *linear, int
 
 static struct linear linear_of(struct open_sizes *open, int64_t value) {
     struct linear linear = {0};
-    const int term = term_of(open, value);
+    const int term = open_term(open, value);
     if (term < 0)
         linear.number = value;
     else
@@ -382,7 +430,7 @@ static int64_t sum_of(struct open_sizes *open, const struct linear *linear, int6
 /* A quotient as an atom, and what it leaves. Generated code rounds towards zero: a must not be negative. */
 static int64_t note_quotient(struct open_sizes *open, int64_t a, int64_t b) {
     if (open_least(open, a) < 0) open->spoiled = true;
-    const int64_t part = note(open, OPEN_QUOTIENT, a, b, apart(open, a / b));
+    const int64_t part = note(open, OPEN_QUOTIENT, a, b, apart(open, a, b));
     note(open, OPEN_REST, a, b, a - b * part);
     return part;
 }
@@ -403,7 +451,7 @@ static int64_t quotient(struct open_sizes *open, int64_t a, int64_t b) {
                                  : open_sum(open, sum_of(open, &linear, divisor), number);
     if (open_least(open, top) < 0) return note_quotient(open, a, b);
     if (negative) return open_sum(open, whole, -open_quotient(open, top, by));
-    const int only = linear.n == 1 && linear.part[0].factor == divisor ? term_of(open, linear.part[0].value) : -1;
+    const int only = linear.n == 1 && linear.part[0].factor == divisor ? open_term(open, linear.part[0].value) : -1;
     const struct open_term inner = only >= 0 ? open->terms.at[only] : (struct open_term){0};
     if (inner.kind != OPEN_QUOTIENT || open->terms.at[inner.b].kind != OPEN_NUMBER)
         return open_sum(open, whole, note_quotient(open, top, by));
@@ -458,7 +506,7 @@ void open_note(struct open_sizes *open, int64_t value, int n, const int64_t *fro
 /* Values for other sizes ------------------------------------------------------------------------------------------- */
 
 int64_t open_at(struct open_sizes *open, int64_t value, const int64_t *sizes) {
-    const int term = term_of(open, value);
+    const int term = open_term(open, value);
     return term < 0 ? value : evaluate(open, term, sizes);
 }
 
@@ -522,12 +570,12 @@ static struct range range_of(const struct open_sizes *open, int term) {
 }
 
 static struct range range_of_value(struct open_sizes *open, int64_t value) {
-    const int term = term_of(open, value);
+    const int term = open_term(open, value);
     return term < 0 ? (struct range){value, value} : range_of(open, term);
 }
 
 void open_keep(struct open_sizes *open, int s, int64_t next) {
-    const int term = term_of(open, next);
+    const int term = open_term(open, next);
     if (term < 0) BUG("%lld depends on no size", (long long)next);
     open->all.at[s].next = next;
     open->terms.at[term].bound = open->all.at[s].range.most;
@@ -566,13 +614,13 @@ static int64_t divisor_of(const struct open_sizes *open, int term) {
 }
 
 int64_t open_divisor(struct open_sizes *open, int64_t value) {
-    const int term = term_of(open, value);
+    const int term = open_term(open, value);
     return term < 0 ? value : divisor_of(open, term);
 }
 
 /* The range of a - b: parts that both have cancel out. */
 static struct range difference(struct open_sizes *open, int64_t a, int64_t b) {
-    const int left = term_of(open, a), right = term_of(open, b);
+    const int left = open_term(open, a), right = open_term(open, b);
     if (left >= 0 && right >= 0) {
         const struct open_term x = open->terms.at[left], y = open->terms.at[right];
         for (int i = 0; x.kind == OPEN_SUM && i < 2; i++)
@@ -726,13 +774,13 @@ static const char *print_meaning(const struct printer *printer, int term, bool l
 
 const char *open_text(struct open_sizes *open, struct arena *arena, int64_t value, const struct open_names *names,
                       bool loose) {
-    const int term = term_of(open, value);
+    const int term = open_term(open, value);
     const struct printer printer = {open, arena, names};
     return term < 0 ? arena_printf(arena, "%lld", (long long)value) : print(&printer, term, loose);
 }
 
 const char *open_meaning(struct open_sizes *open, struct arena *arena, int64_t value, const struct open_names *names) {
-    const int term = term_of(open, value);
+    const int term = open_term(open, value);
     const struct printer printer = {open, arena, names};
     return term < 0 ? arena_printf(arena, "%lld", (long long)value) : print_meaning(&printer, term, false);
 }
@@ -743,12 +791,12 @@ bool open_is_atom(const struct open_sizes *open, int term) {
 }
 
 bool open_names_alone(struct open_sizes *open, int64_t value) {
-    const int term = term_of(open, value);
+    const int term = open_term(open, value);
     return term >= 0 && open_is_atom(open, term);
 }
 
 int open_first_size(struct open_sizes *open, int64_t value) {
-    int term = term_of(open, value);
+    int term = open_term(open, value);
     while (term >= 0 && open->terms.at[term].kind != OPEN_SIZE && open->terms.at[term].kind != OPEN_UNIT) {
         const struct open_term *t = &open->terms.at[term];
         term = open_is(open, open->terms.at[t->a].value) && open->terms.at[t->a].kind != OPEN_NUMBER ? t->a : t->b;

@@ -13,6 +13,11 @@
  * are the same but for a chance of one in many thousands (Schwartz and Zippel); what they miss would have to be wrong
  * in the same way at both.
  *
+ * What a number is follows from its value, the sizes and the atoms alone, whatever was asked before: a product is found
+ * again where an atom has been noted since. Atoms have values as they are noted, one after the other, so an imported
+ * graph gets those that a reader of its text has (specimens_settle): the plan is made from the text that `rankc verify`
+ * reads.
+ *
  * Some numbers do not have the value that they have for the specimen's sizes, but a prime of their own, as if they were
  * sizes: quotients that are rounded down, which for the specimen's sizes may be those of other numbers, and the lesser
  * or greater of two, which would be taken for fixed numbers. A rest is what is left: b * (a / b) + a % b is a.
@@ -64,6 +69,7 @@ struct open_term {
     int64_t number, value; /* value: in this specimen */
     int weight;            /* how many sizes and numbers it reads */
     int64_t bound;         /* it is at most that in every step (open_keep); 0: not known to be less */
+    int atoms;             /* of a product: how many there were when it was found */
 };
 
 /* Two extents that an operator needs to be equal, and that are not. */
@@ -78,9 +84,10 @@ struct open_sizes {
     struct open_clash clash; /* the first one */
     VEC(struct open_size) all;
     VEC(struct open_term) terms;
-    VEC(int) atoms;   /* terms that no product makes, in the order in which they were noted */
-    struct map known; /* value -> index of its term */
-    struct map noted; /* operation and operands -> index of a result */
+    VEC(int) atoms;      /* terms that no product makes, in the order in which they were noted */
+    struct map known;    /* value -> index of its atom */
+    struct map products; /* value -> index of the product that it was found to be */
+    struct map noted;    /* operation and operands -> index of a result */
     VEC(int64_t) results;
     bool spoiled; /* a number is made of too many others to be noted */
 };
@@ -107,6 +114,8 @@ static inline bool open_is_range(const struct open_range *range) {
 
 /* In all that follows `open` may be NULL: nothing is open, and every number is fixed. */
 
+/* The index of the number's term; -1: it is fixed. */
+int open_term(struct open_sizes *open, int64_t value);
 /* True if the number depends on open sizes. */
 bool open_is(struct open_sizes *open, int64_t value);
 /* The number for sizes[], by their order. */

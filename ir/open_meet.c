@@ -9,8 +9,7 @@ bool open_meet(struct open_sizes *open, int64_t a, int64_t b) {
 
 /* The term of the number; NULL: it is fixed. */
 static const struct open_term *term_of(struct open_sizes *open, int64_t value) {
-    if (!open_is(open, value)) return NULL;
-    const int at = map_get(&open->known, (const char *)&value, sizeof value);
+    const int at = open_term(open, value);
     return at < 0 ? NULL : &open->terms.at[at];
 }
 

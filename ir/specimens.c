@@ -2,7 +2,9 @@
 
 #include "ir/base/str.h"
 #include "ir/build.h"
+#include "ir/expr/eval.h"
 #include "ir/op.h"
+#include "ir/text.h"
 
 int specimens_refuse(struct diags *diags, const struct open_sizes *open, const char *where, const char *what) {
     struct strbuf names, sizes;
@@ -86,4 +88,96 @@ bool specimens_agree(struct graph *a, struct graph *b, struct diags *diags) {
     }
     if (a->order.n == b->order.n) return true;
     return specimens_refuse(diags, a->open, a->name, "the number of nodes"), false;
+}
+
+/* Settling --------------------------------------------------------------------------------------------------------- */
+
+/* The graph's sizes and atoms as text IR. */
+static const char *sizes_text(const struct graph *graph) {
+    struct graph bare;
+    graph_init(&bare, graph->arena, "");
+    bare.open = graph->open;
+    return text_print(graph->arena, &bare);
+}
+
+/* Numbers of `from` that are read again as numbers of `to`. */
+struct reading {
+    const struct graph *from;
+    struct graph *to; /* has the sizes and atoms alone */
+    struct map known; /* number -> index of what it became */
+    VEC(int64_t) became;
+    bool failed;
+};
+
+static int64_t read_again(struct reading *reading, int64_t value) {
+    struct arena *arena = reading->from->arena;
+    int64_t became = value;
+    if (!open_is(reading->from->open, value)) return value;
+    const int known = map_get(&reading->known, (const char *)&value, sizeof value);
+    if (known >= 0) return reading->became.at[known];
+    const char *text = open_text(reading->from->open, arena, value, NULL, false);
+    if (!text_parse_number(reading->to, text, &became)) reading->failed = true;
+    map_put(&reading->known, (const char *)&value, sizeof value, reading->became.n);
+    VEC_PUSH(arena, &reading->became, became);
+    return became;
+}
+
+static void read_tensor(struct reading *reading, int id, struct tensor *to) {
+    const struct tensor *from = &reading->from->tensors.at[id];
+    const int64_t n = build_is_open(reading->from, id) ? tensor_elements(from) : 0;
+    void *data = n ? arena_copy(reading->from->arena, from->data, (size_t)tensor_bytes(from)) : NULL;
+    for (int64_t i = 0; i < n; i++) {
+        struct number number = eval_load(from->data, from->dtype, i);
+        number.i = read_again(reading, number.i);
+        eval_store(data, from->dtype, i, number);
+    }
+    if (n) to->data = data;
+    for (int d = 0; d < from->ndim; d++) to->dims[d] = read_again(reading, from->dims[d]);
+}
+
+static void read_attr(struct reading *reading, const struct attr *from, struct attr *to) {
+    if (from->kind == ATTR_INT) to->value = read_again(reading, from->value);
+    if (from->kind != ATTR_INTS) return;
+    int64_t *ints = ARENA_ARRAY(reading->from->arena, int64_t, from->n + 1);
+    for (int i = 0; i < from->n; i++) ints[i] = read_again(reading, from->ints[i]);
+    to->ints = ints;
+}
+
+/* Gives `graph` the numbers of `from`, which may be the same graph, as a reader of its text has them. False: they do
+ * not fit. */
+static bool settle(struct graph *graph, const struct graph *from, const char *text) {
+    struct reading reading = {.from = from};
+    struct diags diags;
+    diags_init(&diags, graph->arena);
+    int (*const parse)(struct arena *, struct diags *, const char *, const char *, size_t, struct graph **) =
+        graph->open->specimen % 2 ? text_parse_twin : text_parse;
+    if (parse(graph->arena, &diags, "", text, strlen(text), &reading.to) < 0) return false;
+    map_init(&reading.known, graph->arena);
+    for (int t = 0; t < graph->tensors.n; t++) read_tensor(&reading, t, &graph->tensors.at[t]);
+    for (int i = 0; i < graph->order.n; i++) {
+        const struct node *node = &from->nodes.at[from->order.at[i]];
+        struct node *to = &graph->nodes.at[graph->order.at[i]];
+        for (int a = 0; a < node->nattrs; a++) read_attr(&reading, &node->attrs[a], &to->attrs[a]);
+    }
+    graph->open = reading.to->open;
+    for (int i = 0; i < graph->order.n && !reading.failed; i++)
+        reading.failed = op_infer(graph, graph->order.at[i], &diags) < 0;
+    for (int i = 0; i < graph->inputs.n && !reading.failed; i++) {
+        const struct tensor *input = &graph->tensors.at[graph->inputs.at[i]];
+        reading.failed = !graph_shape_fits(graph, input->ndim, input->dims);
+    }
+    return !reading.failed && !graph->open->spoiled;
+}
+
+int specimens_settle(struct graph *graph, struct graph *twin, struct diags *diags) {
+    enum { ROUNDS = 4 };
+    const char *text = "", *read = sizes_text(graph);
+    bool good = graph->tensors.n == twin->tensors.n;
+    for (int i = 0; i < ROUNDS && good && strcmp(text, read) != 0; i++) {
+        text = read;
+        good = settle(graph, graph, text);
+        read = sizes_text(graph);
+    }
+    if (good && strcmp(text, read) == 0 && settle(twin, graph, text)) return 0;
+    return specimens_refuse(diags, graph->open, graph->name, "a number of its text");
 }

@@ -8,6 +8,10 @@
  * constants. If not, E0439 in `diags` for the first node that differs, with what differs and the open sizes. */
 bool specimens_agree(struct graph *a, struct graph *b, struct diags *diags);
 
+/* Gives both graphs, which agree, the sizes, atoms and numbers that they have once the text of `graph` is read: so what
+ * is generated from that text is what is generated from them. 0, or -1 after E0439. Of a level before PLACED. */
+int specimens_settle(struct graph *graph, struct graph *twin, struct diags *diags);
+
 /* E0439 for a node: `what` follows from an open size in a way that is not known. Names the sizes, and the option that
  * compiles for one size. Returns -1. */
 int specimens_refuse(struct diags *diags, const struct open_sizes *open, const char *where, const char *what);

@@ -40,6 +40,7 @@ static int import_specimen(struct job *job, int (*import)(struct job *job), int 
 /* Warnings of the second specimen are those of the first. */
 int job_import_pair(struct job *job, int (*import)(struct job *job), int first) {
     struct diags *diags = job->diags, others;
+    const int before = diags->all.n;
     if (import_specimen(job, import, first) < 0) return -1;
     if (!job->graph->open) return 0;
     struct graph *graph = job->graph;
@@ -50,7 +51,9 @@ int job_import_pair(struct job *job, int (*import)(struct job *job), int first) 
     job->specimen = first;
     job->twin = job->graph, job->graph = graph;
     if (status < 0) return diags_append(diags, &others), -1;
-    return specimens_agree(job->graph, job->twin, diags) ? 0 : -1;
+    if (!specimens_agree(job->graph, job->twin, diags)) return -1;
+    job_name_sizes(job, diags, before); /* by the numbers of the import */
+    return job->graph->level < PLACED ? specimens_settle(job->graph, job->twin, diags) : 0;
 }
 
 void job_name_sizes(const struct job *job, struct diags *diags, int first) {
