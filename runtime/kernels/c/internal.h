@@ -11,11 +11,7 @@
 /* Elements (or multiply-adds) below which starting threads does not pay. */
 #define PARALLEL_WORK 32768
 
-#define LANES  8 /* partial results of Note [Order of sums] */
-#define CHAINS 4 /* rows that are reduced together, where the reduced dimension is the last */
-#define COLUMNS                                                                                                        \
-    64 /* neighbouring columns that are reduced together, where the reduced dimension is not the last              \
-        */
+#define COLUMNS 64 /* neighbouring columns that are worked on together, where a reduced dimension is not the last */
 
 /* Files included once per type define T and SUFFIX; NAME(rt_matmul) is then rt_matmul_f32. */
 #define PASTE_(a, b) a##_##b

@@ -1,10 +1,22 @@
 #include "kernels.h"
 
+#include "../halves.h"
 #include "internal.h"
 #include "math.h"
 #include "types.h"
 
 #include <math.h>
+#include <stdbool.h>
+#include <string.h>
+
+enum {
+    LANES = 8,       /* partial results of Note [Order of sums] */
+    CHAINS = 8,      /* vectors, or rows, that are reduced at a time */
+    BLOCK = 64,      /* rows that are read again for each lane; a multiple of LANES */
+    TILE = 128,      /* neighbouring columns that are reduced together, where the reduced dimension is not the last */
+    ROW_BLOCK = 512, /* elements of a row of halves that are widened together */
+    BAND = 64        /* short rows that are reduced together, where it is */
+};
 
 #define ARGBEST_ROWS (1 << 30) /* whose positions an INDEX of 32 bits holds */
 
@@ -20,7 +32,27 @@
 #define INDEX_i64 int64_t
 #define INDEX_i32 int32_t
 
+#define KEEP_BYTES 32
+static const uint8_t keep_bytes[2 * KEEP_BYTES] = {[0 ... KEEP_BYTES - 1] = 0xff};
+
+#if defined __clang__ || __GNUC__ >= 12
+#define SHUFFLE(vector, a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)
+#else
+#define SHUFFLE(vector, a, b, ...) __builtin_shuffle(a, b, (vector){__VA_ARGS__})
+#endif
+
 #define T     TYPE(SUFFIX)
+#define PART  "larger.inc"
+#define TYPES NUMBERS
+#include "each.inc"
+
+#define PART  "folds.inc"
+#define TYPES NUMBERS
+#include "sets.inc"
+
+#define BEST_OF(stem) BEST_(NAME(stem))
+#define BEST_(stem)   BEST(stem)
+
 #define PART  "reduce.inc"
 #define TYPES NUMBERS
 #include "each.inc"
