@@ -82,9 +82,9 @@ static char result_letter(const struct op *op, int o) {
 }
 
 /* The type of output `o` according to attribute "to", which lists the types of the outputs; the last one holds for all
- * further outputs. */
-static enum rt_dtype named_type(const struct node *node, int o) {
-    const char *word = attr_text(node, "to", "f32");
+ * further outputs. Without the attribute it is `other`. */
+static enum rt_dtype named_type(const struct node *node, int o, const char *other) {
+    const char *word = attr_text(node, "to", other);
     char name[16];
     for (; o > 0 && strchr(word, ' '); o--) word = strchr(word, ' ') + 1;
     copy_word(name, sizeof name, word, strcspn(word, " "));
@@ -105,7 +105,8 @@ static enum rt_dtype result_type(const struct graph *graph, const struct node *n
     const enum rt_dtype only = op_letter_type(result);
     if (only != RT_DTYPE_NONE) return only;
     if (result == 'w') return op_summed_in(bound);
-    return result == '@' ? named_type(node, o) : bound;
+    if (result == 'e') return named_type(node, o, "i32");
+    return result == '@' ? named_type(node, o, "f32") : bound;
 }
 
 /* Finds out how the extents of a result follow from those of the operands (ir/open.h). */

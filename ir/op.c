@@ -67,6 +67,14 @@ bool op_is_attention(const struct op *op) {
     return op->id == OP_Attention || op->id == OP_FlashAttention || op->id == OP_FlashAttentionGrad || op->ring;
 }
 
+bool op_multiplies_integers(const struct op *op) {
+    return op->id == OP_IntMatMul || op->id == OP_IntConv;
+}
+
+int op_epilogue_first(const struct node *node) {
+    return op_multiplies_integers(node->op) ? 4 : 2;
+}
+
 int op_query(const struct node *node) {
     return node->op->id == OP_FlashAttentionGrad || node->op->id == OP_RingAttentionGrad;
 }

@@ -12,6 +12,7 @@
  *             b bool           d f64            s f32            u u8             l i64
  *             w the type in which the floats are summed (op_summed_in)
  *             @ the type that attribute "to" names; with several outputs, "to" has one name for each
+ *             e i32, or the type that attribute "to" names
  *           A "?" makes the input before it optional. A "*" repeats the letter before it for all further operands;
  *           "?*" is any number of inputs.
  *   expr    C expression of the inputs, the attributes by name, and functions (ir/expr/expr.h); inputs are x (one),
@@ -137,6 +138,12 @@ int op_ring_tensors(const struct node *node, int tensors[4]);
 
 /* True for attention as one operator, and for its gradient: products whose scores stay inside the kernel. */
 bool op_is_attention(const struct op *op);
+/* True for the products of integers that may have an epilogue, IntMatMul and IntConv. */
+bool op_multiplies_integers(const struct op *op);
+/* The number of a product's inputs before the operands of its epilogue: 2, and of products of integers, which have
+ * two zero points, 4. */
+int op_epilogue_first(const struct node *node);
+
 /* The input of attention, or of its gradient, that is q; k follows. */
 int op_query(const struct node *node);
 

@@ -3,16 +3,20 @@
 #include <string.h>
 
 #include "ir/op.h"
+#include "runtime/base/shape/panel.h"
 
 enum rt_packing packing_read(const struct graph *graph, const struct node *node, int k) {
     const struct tensor *t = &graph->tensors.at[node->inputs[k]];
     if (!tensor_is_stored(t)) return RT_PLAIN;
-    if (node->op->id == OP_Conv)
-        return k == 1 && t->dtype == RT_F32 && attr_int(node, "channels_last", 0) ? RT_PACK_WINDOWS : RT_PLAIN;
+    if (node->op->id == OP_Conv || node->op->id == OP_IntConv)
+        return k == 1 && (t->dtype == RT_F32 || rt_dtype_bytes(t->dtype) == 1) && attr_int(node, "channels_last", 0)
+                   ? RT_PACK_WINDOWS
+                   : RT_PLAIN;
     if (t->ndim != 2) return RT_PLAIN;
-    if (t->dtype != RT_F32 && rt_dtypes[t->dtype].kind != RT_KIND_HALF) return RT_PLAIN;
+    if (!rt_is_packable(t->dtype) || (rt_dtype_bytes(t->dtype) == 1) != (node->op->id == OP_IntMatMul)) return RT_PLAIN;
     if (node->op->id == OP_Gather) return k == 0 && attr_int(node, "axis", 0) == 0 ? RT_PACK_COLUMNS : RT_PLAIN;
-    if (node->op->id != OP_MatMul || k != 1 || attr_int(node, "trans_a", 0)) return RT_PLAIN;
+    if ((node->op->id != OP_MatMul && node->op->id != OP_IntMatMul) || k != 1 || attr_int(node, "trans_a", 0))
+        return RT_PLAIN;
     return attr_int(node, "trans_b", 0) ? RT_PACK_COLUMNS : RT_PACK_ROWS;
 }
 

@@ -540,9 +540,10 @@ static void put_ring(struct local *local) {
 
 /* The operands of an epilogue; with open sizes, then their extents. */
 static void put_epilogue_operands(struct local *local) {
-    if (!elementwise_epilogue_is_open(local->graph, local->class, &local->node)) return put_pointers(local, 2);
+    const int first = op_epilogue_first(&local->node);
+    if (!elementwise_epilogue_is_open(local->graph, local->class, &local->node)) return put_pointers(local, first);
     open_array(local, "void *const");
-    for (int k = 2; k < local->node.ninputs; k++) {
+    for (int k = first; k < local->node.ninputs; k++) {
         put_tensor(local, local->node.inputs[k]);
         strbuf_puts(&local->out, ", ");
     }
@@ -552,7 +553,10 @@ static void put_epilogue_operands(struct local *local) {
 static void put_epilogue(struct local *local) {
     if (!attr_find(&local->node, "expr")) return strbuf_puts(&local->out, "NULL");
     const bool half = rt_dtypes[local->graph->tensors.at[local->node.outputs[0]].dtype].kind == RT_KIND_HALF;
-    open_argument(local, local->kernels->target->arguments->structure, half ? "rt_epilogue_half" : "rt_epilogue");
+    const char *type = op_multiplies_integers(local->node.op) ? "rt_epilogue_int"
+                       : half                                 ? "rt_epilogue_half"
+                                                              : "rt_epilogue";
+    open_argument(local, local->kernels->target->arguments->structure, type);
     strbuf_printf(&local->out, "%s, ",
                   elementwise_epilogue(local->kernels, local->plan, local->class, local->instruction->node));
     put_epilogue_operands(local);

@@ -85,6 +85,15 @@ static int named_value(const struct expr *value) {
     return value->kind == EXPR_NAME && value->name[0] == 'v' ? atoi(value->name + 1) : -1;
 }
 
+/* A value of 8 bits that is rounded and then limited: converted in one call. NULL: another value. */
+static const char *code_text(const struct loops *loops, const struct expr *value) {
+    const enum rt_dtype dtype = loops->graph->tensors.at[loops->node->outputs[0]].dtype;
+    if ((dtype != RT_I8 && dtype != RT_U8) || loops_type(loops) != RT_F32 || !expr_is_code(value, dtype)) return NULL;
+    const struct expr *most = value->arg[1], *least = value->arg[0]->arg[1], *rounded = value->arg[0]->arg[0];
+    return arena_printf(loops->arena, "%scode_%s(%s, %s, %s)", loops->target->call_prefix, rt_dtypes[dtype].name,
+                        loops_text(loops, rounded), loops_text(loops, least), loops_text(loops, most));
+}
+
 /* Binds the values of a chain of expressions and the local variables they use; true if the loop body needs braces. All
  * values are computed before the first is stored, since a result may lie in the place of an operand. */
 static bool bind_chain(const struct loops *loops, struct tmpl_env *env) {
@@ -101,7 +110,8 @@ static bool bind_chain(const struct loops *loops, struct tmpl_env *env) {
         loops_name_value(loops, env, name, stored[i]);
         stored[i] = name;
     }
-    tmpl_set(env, "value", loops_stored(loops, 0, stored[0]));
+    const char *code = chain->nvalues == 1 ? code_text(loops, chain->value[0]) : NULL;
+    tmpl_set(env, "value", code ? code : loops_stored(loops, 0, stored[0]));
     for (int i = 1; i < chain->nvalues; i++) {
         struct tmpl_env *other = tmpl_entry(env, "others");
         tmpl_set(other, "other", loops->result[i]);
@@ -407,23 +417,26 @@ static const char *block_index(const struct loops *loops, int tensor) {
 }
 
 bool elementwise_epilogue_is_open(const struct graph *graph, const struct rank_class *class, const struct node *node) {
+    const int first = op_epilogue_first(node);
     bool open = false;
-    for (int k = 1; k < node->ninputs; k++) {
-        const int tensor = k > 1 ? node->inputs[k] : node->outputs[0], last = graph->tensors.at[tensor].ndim - 1;
+    for (int k = first - 1; k < node->ninputs; k++) {
+        const int tensor = k >= first ? node->inputs[k] : node->outputs[0], last = graph->tensors.at[tensor].ndim - 1;
         open = open || (last >= 0 && open_is(graph->open, class->dims[tensor][last]));
     }
     return open;
 }
 
-/* Binds the operands of an epilogue: the letter of attribute `result` is the product, the others are inputs 2, 3, .. */
+/* Binds the operands of an epilogue: the letter of attribute `result` is the product, the others are its further
+ * inputs. */
 static void bind_beside(struct loops *loops, struct tmpl_env *env) {
+    const int first = op_epilogue_first(loops->node);
     int result = (int)attr_int(loops->node, "result", 0);
     tmpl_list(env, "operands");
-    for (int k = 0; k + 1 < loops->node->ninputs; k++) {
+    for (int k = 0; k <= loops->node->ninputs - first; k++) {
         char letter = (char)('a' + k);
         loops->operand[k] = arena_printf(loops->arena, "%c", letter);
         if (k == result) continue;
-        int index = k - (k > result), tensor = loops->node->inputs[2 + index];
+        int index = k - (k > result), tensor = loops->node->inputs[first + index];
         struct tmpl_env *operand = tmpl_entry(env, "operands");
         tmpl_set(operand, "operand", loops->operand[k]);
         tmpl_set(operand, "type", loops_type_name(loops, tensor));
@@ -434,8 +447,9 @@ static void bind_beside(struct loops *loops, struct tmpl_env *env) {
     }
     tmpl_set(env, "result", loops->operand[result]);
     tmpl_set(env, "unused",
-             loops->node->ninputs == 2 && !elementwise_epilogue_is_open(loops->graph, loops->class, loops->node) ? "yes"
-                                                                                                                 : "");
+             loops->node->ninputs == first && !elementwise_epilogue_is_open(loops->graph, loops->class, loops->node)
+                 ? "yes"
+                 : "");
 }
 
 const char *elementwise_epilogue(struct kernels *kernels, const struct rankplan *plan, const struct rank_class *class,
@@ -447,14 +461,19 @@ const char *elementwise_epilogue(struct kernels *kernels, const struct rankplan 
                           .target = kernels->target,
                           .arena = kernels->arena};
     int y = loops.node->outputs[0];
+    const bool integers = op_multiplies_integers(loops.node->op);
     tmpl_list(env, "named");
     tmpl_list(env, "others");
     bind_beside(&loops, env);
     bind_chain(&loops, env);
     tmpl_setf(env, "columns", "%lld", (long long)class->dims[y][plan->graph->tensors.at[y].ndim - 1]);
-    const char *here = arena_printf(kernels->arena, "x[%d]", loops.node->ninputs - 2);
+    const char *here = arena_printf(kernels->arena, "x[%d]", loops.node->ninputs - op_epilogue_first(loops.node));
     const bool open = elementwise_epilogue_is_open(plan->graph, class, loops.node);
     tmpl_set(env, "extents_here", open ? extents_mark(kernels->arena, here) : "");
-    tmpl_set(env, "half", rt_dtypes[plan->graph->tensors.at[y].dtype].kind == RT_KIND_HALF ? "yes" : "");
+    const bool is_half = rt_dtypes[plan->graph->tensors.at[y].dtype].kind == RT_KIND_HALF;
+    tmpl_set(env, "integers", integers ? "yes" : "");
+    tmpl_set(env, "half", !integers && is_half ? "yes" : "");
+    tmpl_set(env, "in_place", !integers && !is_half ? "yes" : "");
+    tmpl_set(env, "result_type", loops_type_name(&loops, y));
     return kernels_share(kernels, env, kernels->target->epilogue_template, "epilogue");
 }

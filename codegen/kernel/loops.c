@@ -175,15 +175,22 @@ static const char *spell(const void *env, const char *name) {
     return expr_literal(loops->arena, dtype, attr->kind == ATTR_INT ? (double)attr->value : attr->number, attr->value);
 }
 
-static bool is_half(const struct loops *loops, int tensor) {
-    return rt_dtypes[loops->graph->tensors.at[tensor].dtype].kind == RT_KIND_HALF;
+/* Elements that an expression in f32 converts where it loads or stores them: 16-bit floats, and in chains, which have
+ * no integer arithmetic, also integers. */
+static bool is_widened(const struct loops *loops, enum rt_dtype dtype) {
+    return rt_dtypes[dtype].kind == RT_KIND_HALF || (!loops->node->op->expr && expr_chain_loads(dtype));
+}
+
+static bool is_converted(const struct loops *loops, int tensor) {
+    return !loops_are_cast(loops) && loops_type(loops) == RT_F32 &&
+           is_widened(loops, loops->graph->tensors.at[tensor].dtype);
 }
 
 enum rt_dtype loops_type(const struct loops *loops) {
     enum rt_dtype dtype = loops->graph->tensors.at[loops->node->outputs[0]].dtype;
     for (int k = 0; k < loops->node->ninputs && dtype == RT_BOOL; k++)
         dtype = loops->graph->tensors.at[loops->node->inputs[k]].dtype;
-    return rt_dtypes[dtype].kind == RT_KIND_HALF ? RT_F32 : dtype;
+    return is_widened(loops, dtype) ? RT_F32 : dtype;
 }
 
 const char *loops_cast(const struct loops *loops, enum rt_dtype from, enum rt_dtype to, const char *value) {
@@ -198,13 +205,13 @@ bool loops_are_cast(const struct loops *loops) {
 }
 
 const char *loops_loaded(const struct loops *loops, int tensor, const char *element) {
-    if (!is_half(loops, tensor) || loops_are_cast(loops)) return element;
+    if (!is_converted(loops, tensor)) return element;
     return loops_cast(loops, loops->graph->tensors.at[tensor].dtype, RT_F32, element);
 }
 
 const char *loops_stored(const struct loops *loops, int result, const char *value) {
     int y = loops->node->outputs[result];
-    return is_half(loops, y) ? loops_cast(loops, RT_F32, loops->graph->tensors.at[y].dtype, value) : value;
+    return is_converted(loops, y) ? loops_cast(loops, RT_F32, loops->graph->tensors.at[y].dtype, value) : value;
 }
 
 void loops_name_value(const struct loops *loops, struct tmpl_env *env, const char *name, const char *value) {

@@ -437,3 +437,28 @@ int expr_height(const struct expr *expr) {
     }
     return highest;
 }
+
+bool expr_chain_loads(enum rt_dtype dtype) {
+    return dtype == RT_I8 || dtype == RT_U8 || dtype == RT_I32;
+}
+
+static bool is_integer(const struct expr *expr) {
+    return expr->kind == EXPR_NUMBER && expr->number == floor(expr->number);
+}
+
+static bool is_rounded(const struct expr *expr) {
+    if (expr->kind == EXPR_CALL && strcmp(expr->name, "round") == 0) return true;
+    return expr->kind == EXPR_BINARY && strcmp(expr->name, "+") == 0 && is_rounded(expr->arg[0]) &&
+           is_integer(expr->arg[1]);
+}
+
+static bool is_bound(const struct expr *expr, const char *function, double least, double most) {
+    return expr->kind == EXPR_CALL && strcmp(expr->name, function) == 0 && is_integer(expr->arg[1]) &&
+           expr->arg[1]->number >= least && expr->arg[1]->number <= most;
+}
+
+bool expr_is_code(const struct expr *expr, enum rt_dtype dtype) {
+    const double least = dtype == RT_I8 ? INT8_MIN : 0, most = dtype == RT_I8 ? INT8_MAX : UINT8_MAX;
+    return is_bound(expr, "min", 0, most) && is_bound(expr->arg[0], "max", least, 0) &&
+           is_rounded(expr->arg[0]->arg[0]);
+}

@@ -12,6 +12,7 @@
 #include <stdbool.h>
 
 #include "ir/base/arena.h"
+#include "runtime/base/dtype.h"
 
 enum expr_kind { EXPR_NUMBER, EXPR_NAME, EXPR_UNARY, EXPR_BINARY, EXPR_CHOICE, EXPR_CALL };
 
@@ -79,6 +80,12 @@ void expr_chain_append(struct arena *arena, struct expr_chain *to, const struct 
                        struct expr_renaming *renaming);
 /* The chain as text: "v0 = a + b; v0 * v0, v0". */
 const char *expr_chain_format(struct arena *arena, const struct expr_chain *chain);
+
+/* True for the integers that a chain in f32 converts where it loads them, and, of 8 bits, where it stores them. */
+bool expr_chain_loads(enum rt_dtype dtype);
+/* True if every value of the expression that is no NaN is an integer in the range of the type, of 8 bits: round(..),
+ * with an integer added, between two numbers, of which 0 is between. */
+bool expr_is_code(const struct expr *expr, enum rt_dtype dtype);
 
 /* The expression as text; parsing it gives the same expression. */
 const char *expr_format(struct arena *arena, const struct expr *expr);

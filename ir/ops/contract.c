@@ -29,22 +29,20 @@ static int bind_beside(struct dims *dims, int k, const struct tensor *t, const c
 
 int bind_epilogue(struct dims *dims, const struct graph *graph, const struct node *node, const char **why) {
     const struct operand *product = dims->operand;
-    int beside = node->ninputs - 2;
+    const int first = op_epilogue_first(node), beside = node->ninputs - first;
+    const bool one = attr_int(node, "packed", 0) || op_multiplies_integers(node->op); /* value */
     int64_t result = attr_int(node, "result", -1);
-    bool packed = attr_int(node, "packed", 0);
-    if (dims->alternative != 0) return refuse(dims, why, "products in batches have no expression");
     const struct expr_chain *chain = expr_texts_chain(graph->texts, attr_text(node, "expr", ""), beside + 1, false);
-    if (result < 0 || result > beside || !chain || chain->nvalues != node->noutputs || (packed && chain->nvalues != 1))
+    if (result < 0 || result > beside || !chain || chain->nvalues != node->noutputs || (one && chain->nvalues != 1))
         return refuse(dims, why, "expr is not an expression of the product and %d more inputs", beside);
-    if (!packed) dims->alternative = 2;
     dims->ninputs = node->ninputs;
     dims->noutputs = node->noutputs;
     dims->operand = ARENA_ARRAY(dims->arena, struct operand, node->ninputs + node->noutputs);
-    memcpy(dims->operand, product, 2 * sizeof *product);
-    for (int o = 0; o < node->noutputs; o++) dims->operand[node->ninputs + o] = product[2];
-    for (int k = 2; k < node->ninputs; k++)
+    memcpy(dims->operand, product, (size_t)first * sizeof *product);
+    for (int o = 0; o < node->noutputs; o++) dims->operand[node->ninputs + o] = product[first];
+    for (int k = first; k < node->ninputs; k++)
         if (node->inputs[k] < 0) return refuse(dims, why, "required input %d is omitted", k);
-    for (int k = 2; k < node->ninputs; k++)
+    for (int k = first; k < node->ninputs; k++)
         if (bind_beside(dims, k, &graph->tensors.at[node->inputs[k]], why) < 0) return -1;
     return 0;
 }
@@ -79,8 +77,11 @@ DIMS_FN(dims_matmul) {
     product.ninputs = 2, product.noutputs = 1;
     if (dims_bind_text(dims, text[trans_a][trans_b], graph, &product, why) < 0) return -1;
     if (attr_find(node, "sums")) return bind_sums(dims, node, why);
-    if (node->ninputs > 2 || node->noutputs > 1 || attr_find(node, "expr"))
+    if (node->ninputs > 2 || node->noutputs > 1 || attr_find(node, "expr")) {
+        if (dims->alternative != 0) return refuse(dims, why, "products in batches have no expression");
+        if (!attr_int(node, "packed", 0)) dims->alternative = 2;
         return bind_epilogue(dims, graph, node, why);
+    }
     if (dims->alternative == 0 || same_batches(a, b)) return 0;
     return refuse(dims, why, "batches %s and %s differ", tensor_type(dims->arena, a), tensor_type(dims->arena, b));
 }

@@ -100,8 +100,8 @@ EVAL(eval_max_pool_grad);
 /* For dims_fn: formats the reason into *why and returns -1. */
 int refuse(struct dims *dims, const char **why, const char *format, ...) __attribute__((format(printf, 3, 4)));
 
-/* Binds the operands of an epilogue (ops.def, MatMul): the node's inputs after the second. `dims` has the bare product
- * of the first two so far. contract.c */
+/* Binds the operands of an epilogue (ops.def, MatMul): the node's inputs from op_epilogue_first on. `dims` has the bare
+ * product so far. contract.c */
 int bind_epilogue(struct dims *dims, const struct graph *graph, const struct node *node, const char **why);
 
 /* Input i of the node; NULL if i is negative, or if the node has none. */

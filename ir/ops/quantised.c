@@ -116,9 +116,8 @@ static int bind_zero(struct dims *dims, const struct graph *graph, const struct 
 
 /* Binds the bare product of inputs 0 and 1 by `bare`, then zero points 2 and 3. The second may be given per index of
  * dimension `dim` of the result. */
-static int bind_integers(struct dims *dims, const struct graph *graph, const struct node *node, const char **why,
-                         int (*bare)(struct dims *, const struct graph *, const struct node *, const char **),
-                         int dim) {
+static int bind_bare(struct dims *dims, const struct graph *graph, const struct node *node, const char **why,
+                     int (*bare)(struct dims *, const struct graph *, const struct node *, const char **), int dim) {
     struct node product = *node;
     product.ninputs = 2;
     dims->ninputs = 2;
@@ -136,10 +135,56 @@ static int bind_integers(struct dims *dims, const struct graph *graph, const str
     return input(graph, node, 3) ? bind_zero(dims, graph, node, 3, &per_index, why) : 0;
 }
 
+/* The same with an epilogue, if the node has one, which takes complete sums. */
+static int bind_integers(struct dims *dims, const struct graph *graph, const struct node *node, const char **why,
+                         int (*bare)(struct dims *, const struct graph *, const struct node *, const char **),
+                         int dim) {
+    const int first = op_epilogue_first(node);
+    struct node product = *node;
+    if (!attr_find(node, "expr"))
+        return node->ninputs > first ? refuse(dims, why, "has operands, but no expression of them")
+                                     : bind_bare(dims, graph, node, why, bare, dim);
+    if (node->ninputs < first) return refuse(dims, why, "an expression needs both zero points, or '_' for them");
+    product.ninputs = first;
+    if (bind_bare(dims, graph, &product, why, bare, dim) < 0) return -1;
+    for (int f = 0; f < dims->nfactors; f++)
+        if (dims->factor[f].kind == FACTOR_SUM) dims->factor[f].kind = FACTOR_WHOLE;
+    return bind_epilogue(dims, graph, node, why);
+}
+
+/* The node without what makes it more than a product. */
+static struct node bare(const struct node *node, struct attr *attrs) {
+    struct node product = *node;
+    product.attrs = attrs, product.nattrs = 0;
+    for (int i = 0; i < node->nattrs; i++)
+        if (strcmp(node->attrs[i].key, "packed") != 0 && strcmp(node->attrs[i].key, "expr") != 0)
+            attrs[product.nattrs++] = node->attrs[i];
+    return product;
+}
+
+static int bare_matmul(struct dims *dims, const struct graph *graph, const struct node *node, const char **why) {
+    const struct node product = bare(node, ARENA_ARRAY(dims->arena, struct attr, node->nattrs + 1));
+    return dims_matmul(dims, graph, &product, why);
+}
+
+static int bare_conv(struct dims *dims, const struct graph *graph, const struct node *node, const char **why) {
+    const struct node product = bare(node, ARENA_ARRAY(dims->arena, struct attr, node->nattrs + 1));
+    return dims_conv(dims, graph, &product, why);
+}
+
+/* The calls (ops.def): of one matrix w, and of one for each matrix of x; then both of products that are packed or have
+ * an epilogue. */
 DIMS_FN(dims_int_matmul) {
-    return bind_integers(dims, graph, node, why, dims_matmul, -1);
+    if (bind_integers(dims, graph, node, why, bare_matmul, -1) < 0) return -1;
+    if (attr_int(node, "packed", 0) || attr_find(node, "expr")) dims->alternative = 3 - dims->alternative;
+    return 0;
 }
 
 DIMS_FN(dims_int_conv) {
-    return bind_integers(dims, graph, node, why, dims_conv, 1);
+    const bool last = attr_int(node, "channels_last", 0) != 0;
+    if (bind_integers(dims, graph, node, why, bare_conv, last ? -1 : 1) < 0) return -1;
+    if (attr_find(node, "expr") && !attr_int(node, "packed", 0))
+        return refuse(dims, why, "only convolutions with packed weights have an expression");
+    dims->alternative = last;
+    return 0;
 }

@@ -208,7 +208,7 @@ static int64_t loaded_bytes(const struct rankplan *plan, const struct rank_class
     enum rt_packing packing = plan->packing[tensor];
     if (packing == RT_PLAIN) return rankplan_bytes(class, plan->graph, tensor);
     const struct rt_packed panels = rt_packed_of(packing, t->ndim, dims);
-    return (int64_t)rt_dtype_bytes(t->dtype) * rt_packed_elements(&panels, t->dtype != RT_F32);
+    return (int64_t)rt_dtype_bytes(t->dtype) * rt_packed_elements(&panels, t->dtype);
 }
 
 /* Lists a tensor that is cut flat in the class' flats; false if it is not. Its offset is known at run time. */

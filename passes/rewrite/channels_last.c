@@ -113,6 +113,7 @@ static const struct mover {
         enum attribute kind;
     } attribute[3];
 } movers[] = {{OP_MaxPool, 1, .windows = true},
+              {OP_IntMaxPool, 1, .windows = true},
               {OP_AveragePool, 1, .windows = true},
               {OP_Concat, ALL, .attribute = {{"axis", AXIS}}},
               {OP_Softmax, 1, .attribute = {{"axis", AXIS}}},
@@ -202,22 +203,24 @@ static bool is_candidate(const struct walk *walk, const struct node *node) {
     const int64_t group = attr_int(node, "group", 1);
     int64_t depth = 1;
     for (int d = 1; d < w->ndim; d++) depth *= w->dims[d];
-    if (attr_find(node, "channels_last") || x->dtype != RT_F32 || w->dtype != RT_F32 || !tensor_is_stored(w) ||
-        weight >= walk->ntensors || walk->excluded[weight] || walk->readers[weight] != 1)
+    const bool integers = node->op->id == OP_IntConv;
+    if (attr_find(node, "channels_last") || (!integers && (x->dtype != RT_F32 || w->dtype != RT_F32)) ||
+        !tensor_is_stored(w) || weight >= walk->ntensors || walk->excluded[weight] || walk->readers[weight] != 1)
         return false;
-    const bool depthwise = w->dims[1] == 1 && w->dims[0] == group;
+    const bool depthwise = w->dims[1] == 1 && w->dims[0] == group && !integers;
     if (group != 1 && !depthwise && w->dims[0] / group % RT_PANEL != 0) return false;
-    return depth >= LEAST_WORK || before_move(walk, node->inputs[0]) >= 0 || keeps_order(x, 1) ||
+    return integers || depth >= LEAST_WORK || before_move(walk, node->inputs[0]) >= 0 || keeps_order(x, 1) ||
            4 * tensor_elements(x) <= tensor_elements(y);
 }
 
 static int convolve(struct walk *walk, const struct node *node) {
     struct attr *attrs = ARENA_ARRAY(walk->builder.graph->arena, struct attr, node->nattrs + 1);
-    const int inputs[] = {moved(walk, node->inputs[0]), node->inputs[1]};
-    if (inputs[0] < 0) return -1;
+    int *inputs = ARENA_ARRAY(walk->builder.graph->arena, int, node->ninputs);
+    memcpy(inputs, node->inputs, (size_t)node->ninputs * sizeof *inputs);
+    if ((inputs[0] = moved(walk, node->inputs[0])) < 0) return -1;
     memcpy(attrs, node->attrs, (size_t)node->nattrs * sizeof *attrs);
     attrs[node->nattrs] = attr_of_int("channels_last", 1);
-    return build(&walk->builder, OP_Conv, 2, inputs, node->nattrs + 1, attrs);
+    return build(&walk->builder, node->op->id, node->ninputs, inputs, node->nattrs + 1, attrs);
 }
 
 /* Moves of the model ----------------------------------------------------------------------------------------------- */
@@ -311,7 +314,7 @@ static int replacement(struct walk *walk, const struct node *node) {
     const struct mover *mover = mover_of(walk, node);
     if (node->op->id == OP_Transpose) return undone(walk, node);
     if (node->op->id == OP_Reshape) return flattened(walk, node);
-    const bool convolves = node->op->id == OP_Conv;
+    const bool convolves = node->op->id == OP_Conv || node->op->id == OP_IntConv;
     if (convolves ? !is_candidate(walk, node) : !mover || !reads_moved(walk, node, mover)) return REWRITE_KEPT;
     const int made = convolves ? convolve(walk, node) : build_moved(walk, node, mover);
     return made == REWRITE_KEPT ? REWRITE_KEPT : move_back(walk, made, node->outputs[0]);

@@ -13,9 +13,18 @@ static bool is_half(enum rt_dtype dtype) {
     return rt_dtypes[dtype].kind == RT_KIND_HALF;
 }
 
+/* Casts between f32 and integers that chains load or store. */
+static bool casts_integers(const struct graph *graph, const struct node *node) {
+    if (node->op->id != OP_Cast) return false;
+    const enum rt_dtype from = type_of(graph, node->inputs[0]), to = type_of(graph, node->outputs[0]);
+    if (from == RT_F32) return to == RT_I8 || to == RT_U8;
+    return to == RT_F32 && expr_chain_loads(from);
+}
+
 enum rt_dtype elementwise_compute_type(const struct graph *graph, const struct node *node) {
     enum rt_dtype out = type_of(graph, node->outputs[0]);
     if (out == RT_BOOL) out = type_of(graph, node->inputs[0]);
+    if (rt_dtype_bytes(out) == 1 && (node->op->id == OP_Fused || casts_integers(graph, node))) return RT_F32;
     return op_summed_in(out);
 }
 
@@ -26,12 +35,21 @@ static bool is_other_cast(const struct graph *graph, const struct node *node) {
     return (from != RT_F32 && !is_half(from)) || (to != RT_F32 && !is_half(to));
 }
 
-bool elementwise_is_fusible(const struct graph *graph, const struct node *node) {
-    if (node->op->kind != OP_ELEMENTWISE || !node->op->expr || is_other_cast(graph, node)) return false;
+static bool is_fusible(const struct graph *graph, const struct node *node) {
+    if (node->op->kind != OP_ELEMENTWISE || !node->op->expr) return false;
     for (int a = 0; a < RT_LAYOUT_AXES; a++)
         if (node->split[a].factor == SPLIT_PARTIAL) return false;
     enum rt_dtype dtype = elementwise_compute_type(graph, node);
     return dtype == RT_F32 || dtype == RT_F64 || dtype == RT_BOOL;
+}
+
+bool elementwise_is_fusible(const struct graph *graph, const struct node *node) {
+    return !is_other_cast(graph, node) && is_fusible(graph, node);
+}
+
+bool elementwise_joins_chain(const struct graph *graph, const struct pass_context *context, const struct node *node) {
+    const bool casts = !context->row_programs && casts_integers(graph, node);
+    return (casts || !is_other_cast(graph, node)) && is_fusible(graph, node);
 }
 
 bool elementwise_same_shard(const struct tensor *a, const struct tensor *b) {

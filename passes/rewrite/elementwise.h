@@ -4,11 +4,16 @@
 
 #include "ir/expr/expr.h"
 #include "ir/ir.h"
+#include "passes/pipeline.h"
 
 /* True if the node may be fused: an elementwise operator with an expression, computed in f32, f64 or bool, whose result
  * is no partial sum. A Cast only between types that are computed in f32. */
 bool elementwise_is_fusible(const struct graph *graph, const struct node *node);
-/* The type in which the node computes: its result's; of a comparison, its operands'; f32 in place of 16-bit floats. */
+/* The same in elementwise chains of the target: also Casts from i8, u8 and i32 to f32, and from f32 to i8 and u8, where
+ * kernels convert elements as they load and store them. */
+bool elementwise_joins_chain(const struct graph *graph, const struct pass_context *context, const struct node *node);
+/* The type in which the node computes: its result's; of a comparison, its operands'; f32 in place of 16-bit floats,
+ * and of 8-bit integers that f32 is cast to. */
 enum rt_dtype elementwise_compute_type(const struct graph *graph, const struct node *node);
 /* True if both tensors have the same shape and the same layout, so that every rank has equal shards of them. */
 bool elementwise_same_shard(const struct tensor *a, const struct tensor *b);
@@ -25,7 +30,8 @@ const struct expr *elementwise_number(const struct graph *graph, int tensor);
 /* Note [Rounding in fused expressions]
  * Where the graph has a 16-bit value, a fused expression rounds to 16 bits too, even if the value is not stored. So
  * results do not depend on which nodes were fused, and recomputation, pipeline stages and splits give the same bits. A
- * store to a 16-bit tensor rounds by itself. */
+ * store to a 16-bit tensor rounds by itself. A value of 8 bits is computed in f32 within an expression only if the
+ * conversion changes nothing (expr_is_code). */
 /* The value, rounded if dtype is a 16-bit float; the value of a tensor of type dtype that is not stored. */
 const struct expr *elementwise_rounded(struct arena *arena, enum rt_dtype dtype, const struct expr *value);
 /* The value to store to a tensor of type dtype: without its last rounding to dtype, which the store does. */

@@ -9,8 +9,9 @@
 static const struct node *node_before(const struct graph *graph, const struct node *node, int tensor) {
     const struct node *before = graph_producer(graph, tensor);
     const struct tensor *x = &graph->tensors.at[tensor], *y = &graph->tensors.at[node->outputs[0]];
-    const bool joined = before && before->stage == node->stage && before->phase == node->phase &&
-                        tensor_same_type(x, y) && layout_equal(&x->layout, &y->layout);
+    const bool same = before && (op_multiplies_integers(before->op) ? tensor_same_shape(x, y) : tensor_same_type(x, y));
+    const bool joined =
+        same && before->stage == node->stage && before->phase == node->phase && layout_equal(&x->layout, &y->layout);
     return joined ? before : NULL;
 }
 
@@ -18,8 +19,11 @@ const struct node *epilogue_product(const struct graph *graph, const struct pass
                                     const struct node *node, int tensor) {
     const struct node *product = node_before(graph, node, tensor);
     if (!product || product->noutputs > 1) return NULL;
-    if (product->op->id != OP_MatMul && (product->op->id != OP_Conv || !attr_int(product, "packed", 0))) return NULL;
-    if (!(attr_int(product, "packed", 0) ? context->block_epilogues : context->library_products)) return NULL;
+    const bool packed = attr_int(product, "packed", 0) != 0, integers = op_multiplies_integers(product->op);
+    if (!integers && product->op->id != OP_MatMul && product->op->id != OP_Conv) return NULL;
+    if (!packed && (product->op->id == OP_Conv || product->op->id == OP_IntConv)) return NULL;
+    if (!(packed || integers ? context->block_epilogues : context->library_products)) return NULL;
+    if (integers && elementwise_compute_type(graph, node) != RT_F32) return NULL;
     for (int a = 0; a < RT_LAYOUT_AXES; a++)
         if (product->split[a].factor == SPLIT_PARTIAL) return NULL;
     return product;
@@ -31,7 +35,8 @@ bool epilogue_follows(const struct graph *graph, const struct pass_context *cont
         const struct node *before = node_before(graph, node, node->inputs[k]);
         if (!before) continue;
         if (epilogue_product(graph, context, node, node->inputs[k])) return true;
-        if (most > 1 && elementwise_is_fusible(graph, before) && epilogue_follows(graph, context, before, most - 1))
+        if (most > 1 && elementwise_joins_chain(graph, context, before) &&
+            epilogue_follows(graph, context, before, most - 1))
             return true;
     }
     return false;

@@ -90,7 +90,7 @@ static bool repeats(const struct fuser *f, int tensor) {
     if (!widens && (bytes < read || f->last[fusion->inputs[0]] < f->last[tensor] || !is_cheap(f, fusion))) return false;
     for (int u = f->uses.first[tensor]; u < f->uses.first[tensor + 1]; u++) {
         const int reader = f->uses.users[u];
-        if (!elementwise_is_fusible(f->graph, &f->graph->nodes.at[reader]) || !fit(f, reader, tensor) ||
+        if (!elementwise_joins_chain(f->graph, f->context, &f->graph->nodes.at[reader]) || !fit(f, reader, tensor) ||
             (widens && phase_of(f, reader) != phase_of(f, p)))
             return false;
     }
@@ -117,11 +117,19 @@ static bool is_between_products(const struct fuser *f, int tensor) {
     return false;
 }
 
+/* False for a tensor of 8-bit integers that its expression is converted to, other than exactly. */
+static bool keeps_value(const struct fuser *f, int tensor) {
+    const enum rt_dtype dtype = type_of(f, tensor);
+    return (dtype != RT_I8 && dtype != RT_U8) ||
+           expr_is_code(f->fusions[f->graph->tensors.at[tensor].producer]->chain.value[0], dtype);
+}
+
 /* The producer of the tensor if it can be fused into `reader`: the only node that reads the tensor, or one of several
  * that repeat it; else -1. */
 static int takes(const struct fuser *f, int reader, int tensor) {
     const int p = f->graph->tensors.at[tensor].producer;
-    if (p < 0 || !f->fusions[p] || f->kept[tensor] || !fit(f, reader, tensor) || is_between_products(f, tensor))
+    if (p < 0 || !f->fusions[p] || f->kept[tensor] || !fit(f, reader, tensor) || is_between_products(f, tensor) ||
+        !keeps_value(f, tensor))
         return -1;
     for (int u = f->uses.first[tensor]; u < f->uses.first[tensor + 1]; u++)
         if (f->uses.users[u] != reader) return repeats(f, tensor) ? p : -1;
@@ -262,7 +270,7 @@ static int encloses(const struct fuser *f, int id, int tensor) {
     int p = t->producer;
     if (p < 0 || !f->fusions[p] || f->root[p] != p || t->dtype == RT_BOOL) return -1;
     if (f->kept[tensor] && (!f->updates[tensor] || t->dtype != type_of(f, node->outputs[0]))) return -1;
-    if (is_between_products(f, tensor) || !is_read_within(f, id, tensor)) return -1;
+    if (is_between_products(f, tensor) || !is_read_within(f, id, tensor) || !keeps_value(f, tensor)) return -1;
     bool alike = f->graph->nodes.at[p].stage == node->stage && f->graph->nodes.at[p].phase == node->phase &&
                  elementwise_compute_type(f->graph, &f->graph->nodes.at[p]) == elementwise_compute_type(f->graph, node);
     return alike && elementwise_same_shard(t, &f->graph->tensors.at[node->outputs[0]]) ? p : -1;
@@ -381,7 +389,8 @@ int pass_fuse_elementwise(struct graph *graph, const struct pass_context *contex
     for (int i = 0; i < graph->updates.n; i++) f.updates[graph->updates.at[i].value] = true;
     for (int i = 0; i < graph->outputs.n; i++) f.updates[graph->outputs.at[i]] = false;
     for (int i = 0; i < graph->order.n; i++)
-        if (elementwise_is_fusible(graph, &graph->nodes.at[graph->order.at[i]])) make_fusion(&f, graph->order.at[i]);
+        if (elementwise_joins_chain(graph, context, &graph->nodes.at[graph->order.at[i]]))
+            make_fusion(&f, graph->order.at[i]);
     for (int i = 0; i < graph->order.n; i++) keep_read(&f, graph->order.at[i]);
     for (int i = graph->order.n - 1; i >= 0; i--)
         if (f.fusions[graph->order.at[i]] && f.root[graph->order.at[i]] == graph->order.at[i])

@@ -31,7 +31,9 @@ static int add_joined(struct joiner *j, const struct node *joined) {
     const char *why;
     struct epilogue epilogue;
     if (dims_bind(graph->arena, graph, joined, &dims, &why) < 0) return -1;
-    if (!attr_int(joined, "packed", 0) && !epilogue_read(graph->arena, graph, joined, &epilogue)) return -1;
+    if (!attr_int(joined, "packed", 0) && !op_multiplies_integers(joined->op) &&
+        !epilogue_read(graph->arena, graph, joined, &epilogue))
+        return -1;
     int made = graph_add_copy(graph, joined);
     graph->order.n--; /* the caller puts it into the order */
     return made;
@@ -41,15 +43,17 @@ static int add_joined(struct joiner *j, const struct node *joined) {
 static int join(struct joiner *j, int id, int result, const struct node *product) {
     struct graph *graph = j->graph;
     const struct node node = graph->nodes.at[id], from = *product;
-    int *inputs = ARENA_ARRAY(graph->arena, int, node.ninputs + 1), n = 0;
-    inputs[n++] = from.inputs[0];
-    inputs[n++] = from.inputs[1];
+    const int first = op_epilogue_first(product);
+    int *inputs = ARENA_ARRAY(graph->arena, int, node.ninputs + first), n = 0;
+    for (; n < first; n++) inputs[n] = n < from.ninputs ? from.inputs[n] : -1;
     for (int k = 0; k < node.ninputs; k++)
         if (k != result) inputs[n++] = node.inputs[k];
     struct node joined = from;
     joined.inputs = inputs, joined.ninputs = n, joined.outputs = node.outputs;
     attr_set(graph, &joined, attr_of_text("expr", attr_text(&node, "expr", "")));
     attr_set(graph, &joined, attr_of_int("result", result));
+    if (op_multiplies_integers(joined.op))
+        attr_set(graph, &joined, attr_of_text("to", rt_dtypes[graph->tensors.at[node.outputs[0]].dtype].name));
     return add_joined(j, &joined);
 }
 
@@ -103,7 +107,7 @@ static bool join_activation(struct joiner *j, int id, int place) {
     const struct node *node = &graph->nodes.at[id];
     const struct node *product =
         node->ninputs == 1 ? epilogue_product(j->graph, j->context, node, node->inputs[0]) : NULL;
-    if (!product || attr_int(product, "packed", 0)) return false;
+    if (!product || attr_int(product, "packed", 0) || op_multiplies_integers(product->op)) return false;
     int before = graph->tensors.at[node->inputs[0]].producer, made = join_keeping(j, id, product);
     if (made < 0) return false;
     while (graph->order.at[place] != before) place--;

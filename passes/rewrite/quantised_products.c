@@ -3,6 +3,9 @@
  *   MatMul(x, dequantised weights)                   DequantMatMul: weights are dequantised in blocks inside the kernel
  *   MatMul(dequantised a, dequantised b), and Conv    product of integers, times both scales
  *   Gather(dequantised rows, index)                  the rows are gathered first, and then dequantised
+ *   MaxPool(dequantised x), quantised again          the greatest codes
+ *
+ *   Round(.. product of integers .. / scale)         the scale is divided out of the constants that the sums meet
  *
  * So stored weights keep their small types in memory. Weights whose scales differ along k other than in blocks are left
  * as they are. */
@@ -12,66 +15,11 @@
 #include "ir/expr/eval.h"
 #include "passes/pipeline.h"
 #include "passes/rewrite/matcher.h"
+#include "passes/rewrite/quantised.h"
 #include "passes/rewrite/rewrite.h"
-
-/* A dequantised tensor: (codes - zero) * scale. */
-struct dequantised {
-    int codes;  /* tensor of the same shape */
-    int packed; /* the bytes that codes is unpacked from, -1: none */
-    int scale;  /* broadcasts to the shape, or to one with a dimension divided into blocks */
-    int zero;   /* the same; of the type of codes, or a float; -1: 0 */
-    int ndim;   /* of the shape in which scale and zero broadcast */
-    int64_t dims[RT_MAX_NDIM];
-};
 
 static const struct tensor *tensor_of(const struct graph *graph, int tensor) {
     return &graph->tensors.at[tensor];
-}
-
-static bool is_code(enum rt_dtype dtype) {
-    return dtype == RT_I8 || dtype == RT_U8 || rt_dtype_is_code(dtype);
-}
-
-/* The tensor before reshapes and casts of codes. */
-static int before_views(const struct graph *graph, int tensor) {
-    for (int p; (p = tensor_of(graph, tensor)->producer) >= 0; tensor = graph->nodes.at[p].inputs[0]) {
-        const enum op_id op = graph->nodes.at[p].op->id;
-        if (op != OP_Reshape && (op != OP_Cast || is_code(tensor_of(graph, tensor)->dtype))) break;
-    }
-    return tensor;
-}
-
-/* Reads the product of `scale` and `shifted`, codes or codes minus their zero point. */
-static bool read_shifted(const struct graph *graph, int shifted, int scale, struct dequantised *out) {
-    const struct node *sub = made_by(graph, shifted, OP_Sub);
-    out->codes = before_views(graph, sub ? sub->inputs[0] : shifted);
-    out->zero = sub ? sub->inputs[1] : -1;
-    out->scale = scale;
-    out->packed = -1;
-    const struct node *unpack = made_by(graph, out->codes, OP_Unpack);
-    if (unpack) out->packed = unpack->inputs[0];
-    return is_code(tensor_of(graph, out->codes)->dtype);
-}
-
-static bool is_scalar(const struct graph *graph, int tensor) {
-    return tensor < 0 || tensor_elements(tensor_of(graph, tensor)) == 1;
-}
-
-/* Reads how `tensor` is dequantised; false if it is not. codes has its shape, or both scale and zero are scalars. */
-static bool read_dequantised(const struct graph *graph, int tensor, struct dequantised *out) {
-    const struct node *reshape = made_by(graph, tensor, OP_Reshape);
-    const int inner = reshape ? reshape->inputs[0] : tensor;
-    const struct node *mul = made_by(graph, inner, OP_Mul);
-    if (!mul) return false;
-    out->ndim = tensor_of(graph, inner)->ndim;
-    memcpy(out->dims, tensor_of(graph, inner)->dims, sizeof out->dims);
-    for (int k = 0; k < 2; k++)
-        if (read_shifted(graph, mul->inputs[k], mul->inputs[1 - k], out))
-            return tensor_elements(tensor_of(graph, out->codes)) == tensor_elements(tensor_of(graph, tensor)) &&
-                   tensor_elements(tensor_of(graph, out->scale)) < tensor_elements(tensor_of(graph, tensor)) &&
-                   (tensor_same_shape(tensor_of(graph, out->codes), tensor_of(graph, tensor)) ||
-                    (is_scalar(graph, out->scale) && is_scalar(graph, out->zero)));
-    return false;
 }
 
 static bool is_stored(const struct graph *graph, const struct dequantised *d) {
@@ -246,24 +194,15 @@ static int of_rows(struct build *builder, const struct node *node, const struct 
     return y < 0 ? -1 : build2(builder, OP_Mul, y, scale);
 }
 
-/* Quantised again with the same scale and zero point after it was only moved: the codes, moved. Reads
- * Cast(Min(Max(Round(x / scale) + zero, least), most)), of which x is a dequantised tensor after transposes and
- * reshapes. */
+/* Quantised again with the same scale and zero point after it was only moved: the codes, moved. */
 static int moved_codes(struct build *builder, const struct node *node) {
     struct graph *graph = builder->graph;
-    const struct node *step = node;
     struct node moves[4];
-    const enum rt_dtype dtype = tensor_of(graph, node->outputs[0])->dtype;
-    int zero = -1, nmoves = 0;
-    if ((step = made_by(graph, step->inputs[0], OP_Min)) && (step = made_by(graph, step->inputs[0], OP_Max))) {
-        const struct node *add = made_by(graph, step->inputs[0], OP_Add);
-        if (add) zero = add->inputs[1];
-        step = made_by(graph, (add ? add : step)->inputs[0], OP_Round);
-    }
-    if (!step || !(step = made_by(graph, step->inputs[0], OP_Div))) return REWRITE_KEPT;
-    const int scale = step->inputs[1];
-    int x = step->inputs[0];
+    struct requantised q;
     struct dequantised d;
+    int nmoves = 0;
+    if (!read_requantised(graph, node, &q)) return REWRITE_KEPT;
+    int x = q.x;
     while (!read_dequantised(graph, x, &d)) {
         const struct node *move = made_by(graph, x, OP_Transpose);
         if (!move) move = made_by(graph, x, OP_Reshape);
@@ -271,15 +210,82 @@ static int moved_codes(struct build *builder, const struct node *node) {
         moves[nmoves++] = *move;
         x = move->inputs[0];
     }
-    if (d.scale != scale || d.zero != zero || tensor_elements(tensor_of(graph, scale)) != 1 ||
-        tensor_of(graph, d.codes)->dtype != dtype)
-        return REWRITE_KEPT;
+    if (!requantises(graph, node, &q, &d)) return REWRITE_KEPT;
     int y = codes_as(builder, &d, x);
     while (nmoves > 0 && y >= 0) {
         const struct node *move = &moves[--nmoves];
         y = build(builder, move->op->id, 1, &y, move->nattrs, move->attrs);
     }
     return y;
+}
+
+/* The greatest of dequantised elements, quantised again with the same scale and zero point: the greatest code. */
+static int pooled_codes(struct build *builder, const struct node *node) {
+    struct graph *graph = builder->graph;
+    struct requantised q;
+    struct dequantised d;
+    if (!read_requantised(graph, node, &q)) return REWRITE_KEPT;
+    const struct node *found = made_by(graph, q.x, OP_MaxPool);
+    if (!found || !read_dequantised(graph, found->inputs[0], &d) || !is_byte(graph, &d) ||
+        !requantises(graph, node, &q, &d))
+        return REWRITE_KEPT;
+    const struct node pool = *found;
+    const int codes = codes_as(builder, &d, pool.inputs[0]);
+    return codes < 0 ? -1 : build(builder, OP_IntMaxPool, 1, &codes, pool.nattrs, pool.attrs);
+}
+
+/* Requantisation --------------------------------------------------------------------------------------------------- */
+
+enum { MOST_STEPS = 8 /* elementwise operators from a product to the quotient */ };
+
+static bool is_float_const(const struct graph *graph, int tensor) {
+    return tensor_of(graph, tensor)->kind == TENSOR_CONST && rt_dtype_is_float(tensor_of(graph, tensor)->dtype);
+}
+
+/* True if the tensor is computed from the sums of a product of integers by operators that `divided` knows. */
+static bool is_of_sums(const struct graph *graph, int tensor, int steps) {
+    const struct node *node = graph_producer(graph, tensor);
+    if (!node || !steps) return false;
+    switch (node->op->id) {
+    case OP_Cast:
+        node = graph_producer(graph, node->inputs[0]);
+        return node && (node->op->id == OP_IntConv || node->op->id == OP_IntMatMul);
+    case OP_Mul: return is_float_const(graph, node->inputs[1]) && is_of_sums(graph, node->inputs[0], steps - 1);
+    case OP_Add:
+        return is_of_sums(graph, node->inputs[0], steps - 1) &&
+               (is_float_const(graph, node->inputs[1]) || is_of_sums(graph, node->inputs[1], steps - 1));
+    case OP_Relu: return is_of_sums(graph, node->inputs[0], steps - 1);
+    default: return false;
+    }
+}
+
+/* x / scale, of x that is_of_sums, with the quotient in the constants: sums are multiplied by a_scale b_scale / scale,
+ * as ONNX Runtime does. */
+static int divided(struct build *builder, int x, int scale) {
+    const struct node node = *graph_producer(builder->graph, x);
+    if (node.op->id == OP_Mul)
+        return build2(builder, OP_Mul, node.inputs[0], build2(builder, OP_Div, node.inputs[1], scale));
+    int a = divided(builder, node.inputs[0], scale);
+    if (a < 0 || node.op->id == OP_Relu) return a < 0 ? -1 : build1(builder, OP_Relu, a);
+    const int b = is_float_const(builder->graph, node.inputs[1]) ? build2(builder, OP_Div, node.inputs[1], scale)
+                                                                 : divided(builder, node.inputs[1], scale);
+    return b < 0 ? -1 : build2(builder, OP_Add, a, b);
+}
+
+/* A quotient by a positive constant that is rounded. */
+static int requantised(struct build *builder, const struct node *round) {
+    const struct node *quotient = made_by(builder->graph, round->inputs[0], OP_Div);
+    if (!quotient || !is_float_const(builder->graph, quotient->inputs[1]) ||
+        !is_scalar(builder->graph, quotient->inputs[1]))
+        return REWRITE_KEPT;
+    const int x = quotient->inputs[0], scale = quotient->inputs[1];
+    const struct tensor *s = tensor_of(builder->graph, scale);
+    const struct node *node = graph_producer(builder->graph, x);
+    if (!(eval_load(s->data, s->dtype, 0).f > 0) || !node || node->op->id == OP_Cast ||
+        !is_of_sums(builder->graph, x, MOST_STEPS))
+        return REWRITE_KEPT;
+    const int y = divided(builder, x, scale);
+    return y < 0 ? -1 : build1(builder, OP_Round, y);
 }
 
 /* The tensor that replaces the node's result, as rewrite_each wants it. */
@@ -289,6 +295,7 @@ static int replaced(struct build *builder, const struct node *node) {
         return read_dequantised(builder->graph, node->inputs[0], &a) ? of_rows(builder, node, &a) : REWRITE_KEPT;
     if (node->op->id == OP_Cast && is_code(tensor_of(builder->graph, node->outputs[0])->dtype))
         return moved_codes(builder, node);
+    if (node->op->id == OP_Round) return requantised(builder, node);
     if (node->op->id != OP_MatMul && node->op->id != OP_Conv) return REWRITE_KEPT;
     if (node->ninputs != 2 || !read_dequantised(builder->graph, node->inputs[1], &b)) return REWRITE_KEPT;
     if (read_dequantised(builder->graph, node->inputs[0], &a)) {
@@ -299,17 +306,24 @@ static int replaced(struct build *builder, const struct node *node) {
     return by_weights(builder, node, &b);
 }
 
+struct walk {
+    struct build builder;
+    bool pools; /* the target has a kernel for pools of codes */
+};
+
 /* The same; it keeps the name of the result. */
 static int replaced_by_name(void *env, int id) {
-    struct build *builder = env;
+    struct walk *walk = env;
+    struct build *builder = &walk->builder;
     const struct node node = builder->graph->nodes.at[id];
     builder->node = node.name;
-    const int result = replaced(builder, &node);
+    int result = replaced(builder, &node);
+    if (result == REWRITE_KEPT && node.op->id == OP_Cast && walk->pools) result = pooled_codes(builder, &node);
     if (result >= 0) builder->graph->tensors.at[result].name = builder->graph->tensors.at[node.outputs[0]].name;
     return result;
 }
 
 int pass_quantised_products(struct graph *graph, const struct pass_context *context) {
-    struct build builder = {graph, context->diags, NULL};
-    return graph->train ? 0 : rewrite_each(graph, replaced_by_name, &builder);
+    struct walk walk = {{graph, context->diags, NULL}, !context->row_programs};
+    return graph->train ? 0 : rewrite_each(graph, replaced_by_name, &walk);
 }

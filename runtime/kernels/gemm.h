@@ -132,17 +132,6 @@ struct rt_fp8_product {
 };
 int rt_gemm_fp8(const struct rt_fp8_product *product, int64_t m, int64_t n, int library);
 
-/* y(m,n) = (x(m,k) - x_zero) (w(k,n) - w_zero) for i8 and u8, on one thread; turned: w is stored as (n,k). Exact: with
- * and without `library` the same bits. Needs 200 KB of stack. */
-struct rt_int_product {
-    int32_t *y;
-    const void *x, *w;
-    int64_t y_row, x_row, w_row, m, k, n;
-    int x_signed, w_signed, turned;
-    int32_t x_zero, w_zero;
-};
-void rt_gemm_int(const struct rt_int_product *product, int library);
-
 /* One block of a longer product, as rt_gemm_reference_add_f32; n >= 2 and k <= RT_GEMM_DEPTH. */
 int rt_gemm_library_add_f32(float *y, int64_t y_row, const float *a, int64_t a_row, const float *b, int64_t b_row,
                             int64_t m, int64_t k, int64_t n, int first);

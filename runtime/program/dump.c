@@ -65,7 +65,7 @@ static int64_t element_index(const struct dump_tensor *tensor, const struct dump
         const struct rt_packed panels = rt_packed_of((enum rt_packing)place->packing, tensor->ndim, place->dims);
         int64_t column = 0;
         for (int d = 1; d < tensor->ndim; d++) column = column * place->dims[d] + at[d];
-        return rt_packed_place(&panels, tensor->dtype != RT_F32, at[0], column);
+        return rt_packed_place(&panels, tensor->dtype, at[0], column);
     }
     for (int d = 0; d < tensor->ndim; d++) index += at[d] * place->step[d];
     return index;
@@ -80,7 +80,7 @@ static int64_t span_of(const struct dump_tensor *tensor, const struct dump_place
     if (is_dense(place) || !count) return count;
     if (place->packing != RT_PLAIN) {
         const struct rt_packed panels = rt_packed_of((enum rt_packing)place->packing, tensor->ndim, place->dims);
-        return rt_packed_elements(&panels, tensor->dtype != RT_F32);
+        return rt_packed_elements(&panels, tensor->dtype);
     }
     int64_t last = 0, step;
     for (int d = 0; d < tensor->ndim; d++)
@@ -92,9 +92,11 @@ static int64_t span_of(const struct dump_tensor *tensor, const struct dump_place
 static void gather(unsigned char *dst, const unsigned char *src, const struct dump_tensor *tensor,
                    const struct dump_place *place, int64_t count) {
     const size_t size = rt_dtype_bytes(tensor->dtype);
+    const bool shifted = place->packing != RT_PLAIN && tensor->dtype == RT_U8; /* Note [Panels] */
     int64_t at[RT_MAX_NDIM] = {0};
     for (int64_t i = 0; i < count; i++) {
         memcpy(dst + (size_t)i * size, src + (size_t)element_index(tensor, place, at) * size, size);
+        if (shifted) dst[i] ^= 0x80;
         for (int d = tensor->ndim - 1; d >= 0 && ++at[d] == place->dims[d]; d--) at[d] = 0;
     }
 }

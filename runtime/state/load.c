@@ -445,6 +445,7 @@ static int read_part(const struct loader *loader, const struct load *load) {
 #pragma omp critical
         why = mine, failed = true;
     }
+    load_part_sum(part, loader->rt->threads);
     return failed ? fail_reason(loader->rt, "location.json", &why) : RT_OK;
 }
 

@@ -4,6 +4,7 @@
 #include "base/number/philox.h"
 
 #include <math.h>
+#include <string.h>
 
 enum { PIECE = 256 };
 
@@ -91,7 +92,7 @@ static void fetch(struct target *at, int64_t index, int64_t count, void *dst, en
 
 /* Index of an element of a packed part. */
 static int64_t packed_place(const struct load_part *part, int64_t row, int64_t column) {
-    return rt_packed_place(&part->panels, rt_dtypes[part->weight->dtype].kind == RT_KIND_HALF, row, column);
+    return rt_packed_place(&part->panels, part->weight->dtype, row, column);
 }
 
 /* Packs `run` elements of one row, of a 16-bit float. */
@@ -119,11 +120,25 @@ static void pack_floats(struct target *at, int64_t index, int64_t run) {
     }
 }
 
+/* Packs `run` elements of one row, of 8-bit integers. */
+static void pack_bytes(struct target *at, int64_t index, int64_t run) {
+    const struct load_part *part = at->part;
+    const unsigned char shift = part->weight->dtype == RT_U8 ? 0x80 : 0;
+    unsigned char values[PIECE];
+    for (int64_t j = 0, n; j < run; j += n) {
+        n = run - j < PIECE ? run - j : PIECE;
+        fetch(at, index + j, n, values, part->weight->dtype);
+        for (int64_t i = 0; i < n; i++) part->dst[packed_place(part, at->row, at->column + j + i)] = values[i] ^ shift;
+    }
+}
+
 /* Packs the next `run` elements, all of one row. */
 static void pack_run(struct target *at, int64_t index, int64_t run) {
     const struct load_part *part = at->part;
     if (part->weight->dtype == RT_F32)
         pack_floats(at, index, run);
+    else if (rt_dtype_bytes(part->weight->dtype) == 1)
+        pack_bytes(at, index, run);
     else
         pack_pairs(at, index, run);
     at->column += run;
@@ -192,6 +207,20 @@ bool load_part_copy(const struct load_part *part, int64_t from, int64_t to, stru
     return !at.failed;
 }
 
+void load_part_sum(const struct load_part *part, int threads) {
+    if (part->weight->packing == RT_PLAIN || rt_dtype_bytes(part->weight->dtype) != 1) return;
+    const int64_t k = part->panels.k, n = part->panels.n;
+#pragma omp parallel for schedule(static) num_threads(threads)
+    for (int64_t i = 0; i < rt_panels(n); i++) {
+        const signed char *panel = (const signed char *)part->dst + i * rt_quad_panel(k);
+        int32_t sums[RT_PANEL] = {0};
+        for (int64_t q = 0; q < rt_quad_rows(k) / RT_QUAD; q++)
+            for (int c = 0; c < RT_PANEL; c++)
+                for (int r = 0; r < RT_QUAD; r++) sums[c] += panel[(q * RT_PANEL + c) * RT_QUAD + r];
+        memcpy(part->dst + i * rt_quad_panel(k) + rt_quad_rows(k) * RT_PANEL, sums, sizeof sums);
+    }
+}
+
 /* Finding -------------------------------------------------------------------------------------------------------- */
 
 static bool cut_is_valid(const struct rt *rt, const struct rt_weight *weight, const struct rt_split *split) {
@@ -222,15 +251,13 @@ static bool cut_dims(struct load_part *part, const struct rt *rt) {
 /* Sets the shape of a packed part; *elements: size of its panels. */
 static bool lay_out_panels(struct load_part *part, int64_t *elements) {
     const struct rt_weight *weight = part->weight;
-    const bool half = rt_dtypes[weight->dtype].kind == RT_KIND_HALF;
     int64_t dims[RT_MAX_NDIM];
-    if (weight->ndim < 2 || (weight->ndim > 2 && weight->packing != RT_PACK_WINDOWS) ||
-        (weight->dtype != RT_F32 && !half))
+    if (weight->ndim < 2 || (weight->ndim > 2 && weight->packing != RT_PACK_WINDOWS) || !rt_is_packable(weight->dtype))
         return false;
     for (int d = 0; d < weight->ndim; d++) dims[d] = part->dim[d].blocks * part->dim[d].length;
     part->panels = rt_packed_of(weight->packing, weight->ndim, dims);
     part->panel_columns = weight->packing == RT_PACK_ROWS ? part->panels.n : part->panels.k;
-    *elements = rt_packed_elements(&part->panels, half);
+    *elements = rt_packed_elements(&part->panels, weight->dtype);
     return true;
 }
 

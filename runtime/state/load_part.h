@@ -48,4 +48,8 @@ bool load_part_find(struct load_part *part, const struct rt *rt, const struct rt
  * truncated. In a packed part, threads must begin at multiples of RT_PANEL rows. */
 bool load_part_copy(const struct load_part *part, int64_t from, int64_t to, struct rt_reason *why);
 
+/* Writes the sums that panels of 8-bit integers end with (Note [Panels] of base/shape/panel.h), after all rows are
+ * loaded; nothing for other parts. */
+void load_part_sum(const struct load_part *part, int threads);
+
 #endif

@@ -184,7 +184,7 @@ def check_operators(args, work, _):
     for types in "full", "halves":
         folder = os.path.join(work, types)
         os.makedirs(folder)
-        call(args.generate, folder, types)
+        call(args.generate, folder, types, "cuda")
         programs.append(generate(args, os.path.join(folder, "whole.rir"), folder, "--instance-name", types))
     flags = FLAGS.replace("-O3", "-O0") + " -Xcicc -O0 -Xptxas -O0"
     return f"{compile_together(args, [os.path.join(program, 'rank_0.cu') for program in programs], work, flags):.1f} s"

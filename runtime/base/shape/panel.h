@@ -10,6 +10,10 @@
  * multiply pairs read them, and rows are padded with zeros to a multiple of RT_PANEL_DEPTH. oneDNN names this format
  * BA16a32b2a.
  *
+ * Panels of 8-bit integers hold quads of rows: of each column, the elements of rows 4i to 4i + 3 follow each other, as
+ * the instructions that multiply four pairs read them. Rows are padded with zeros to a multiple of 4. Behind them lie
+ * the sums of the panel's columns, RT_PANEL numbers of i32. Elements are signed: unsigned ones are stored less 128.
+ *
  * The format is the same on every processor, so that the compiler can compute sizes. */
 #ifndef RT_BASE_PANEL_H
 #define RT_BASE_PANEL_H
@@ -17,6 +21,7 @@
 #include <stdint.h>
 
 #include "../contract.h"
+#include "../dtype.h"
 
 enum { RT_PANEL = 32, RT_PANEL_DEPTH = 32 };
 
@@ -49,6 +54,33 @@ static inline int64_t rt_pair_place(int64_t k, int64_t p, int64_t j) {
     return j / RT_PANEL * rt_pair_rows(k) * RT_PANEL + p / 2 * 2 * RT_PANEL + j % RT_PANEL * 2 + p % 2;
 }
 
+enum { RT_QUAD = 4 };
+
+/* Rows of a panel of 8-bit integers for a matrix of k rows, without those that the sums take. */
+static inline int64_t rt_quad_rows(int64_t k) {
+    return (k + RT_QUAD - 1) / RT_QUAD * RT_QUAD;
+}
+
+/* Bytes of a panel of 8-bit integers. */
+static inline int64_t rt_quad_panel(int64_t k) {
+    return (rt_quad_rows(k) + (int64_t)sizeof(int32_t)) * RT_PANEL;
+}
+
+/* Size of a packed matrix of 8-bit integers with its padding and sums, in bytes. */
+static inline int64_t rt_quad_elements(int64_t k, int64_t n) {
+    return rt_panels(n) * rt_quad_panel(k);
+}
+
+/* The same for 8-bit integers. */
+static inline int64_t rt_quad_place(int64_t k, int64_t p, int64_t j) {
+    return j / RT_PANEL * rt_quad_panel(k) + p / RT_QUAD * RT_QUAD * RT_PANEL + j % RT_PANEL * RT_QUAD + p % RT_QUAD;
+}
+
+/* Types of which there are panels. */
+static inline bool rt_is_packable(enum rt_dtype dtype) {
+    return dtype == RT_F32 || rt_dtypes[dtype].kind == RT_KIND_HALF || dtype == RT_I8 || dtype == RT_U8;
+}
+
 /* A packed part of a stored tensor: panels of a matrix (k,n). The tensor is that matrix or its transpose, or has the
  * windows of a convolution, elements (c, taps) in a row, which are packed in the order (taps, c). */
 struct rt_packed {
@@ -64,18 +96,21 @@ static inline struct rt_packed rt_packed_of(enum rt_packing packing, int ndim, c
     return panels;
 }
 
-/* Where the element of a row of the stored tensor is, of 16-bit floats if `half`: its index in the panels. */
-static inline int64_t rt_packed_place(const struct rt_packed *panels, int half, int64_t row, int64_t column) {
+/* Where the element of a row of the stored tensor is, of type `dtype`: its index in the panels. */
+static inline int64_t rt_packed_place(const struct rt_packed *panels, enum rt_dtype dtype, int64_t row,
+                                      int64_t column) {
     const int64_t p = panels->packing == RT_PACK_ROWS
                           ? row
                           : column % panels->taps * panels->channels + column / panels->taps,
                   j = panels->packing == RT_PACK_ROWS ? column : row;
-    return half ? rt_pair_place(panels->k, p, j) : rt_panel_place(panels->k, p, j);
+    if (rt_dtype_bytes(dtype) == 1) return rt_quad_place(panels->k, p, j);
+    return dtype == RT_F32 ? rt_panel_place(panels->k, p, j) : rt_pair_place(panels->k, p, j);
 }
 
 /* Size with the padding, in elements. */
-static inline int64_t rt_packed_elements(const struct rt_packed *panels, int half) {
-    return half ? rt_pair_elements(panels->k, panels->n) : rt_panel_elements(panels->k, panels->n);
+static inline int64_t rt_packed_elements(const struct rt_packed *panels, enum rt_dtype dtype) {
+    if (rt_dtype_bytes(dtype) == 1) return rt_quad_elements(panels->k, panels->n);
+    return dtype == RT_F32 ? rt_panel_elements(panels->k, panels->n) : rt_pair_elements(panels->k, panels->n);
 }
 
 #endif

@@ -23,4 +23,11 @@ struct rt_epilogue_half {
     const void *const *x;
 };
 
+/* The same for a product of integers: `apply` computes the elements of a block of y(m,n), of any type, from their
+ * sums. */
+struct rt_epilogue_int {
+    void (*apply)(void *y, const int32_t *sum, int64_t sum_row, const void *const *x, struct rt_block at);
+    const void *const *x;
+};
+
 #endif

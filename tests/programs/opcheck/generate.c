@@ -1,7 +1,7 @@
 /* Writes the programs of the operator check: graphs of many one-node samples, whole and cut in every way.
  *
- *     generate DIR SET   writes DIR/whole.rir, cut2.rir, cut3.rir, nest4.rir, nest6.rir, stages.rir and samples.json,
- *                        which opcheck.py reads
+ *     generate DIR SET TARGET   writes DIR/whole.rir, cut2.rir, cut3.rir, nest4.rir, nest6.rir, stages.rir and
+ *                               samples.json, which opcheck.py reads
  *
  * Samples are the rows of samples.def; an operator of ir/ops.def without one is an error. SET says what the letters for
  * types stand for: "full", or "halves", which leaves out samples without such a letter. From a sample's annotation
@@ -30,11 +30,14 @@ enum { MIN_WAYS = 2, MAX_WAYS = 3, OUTER_WAYS = 2, MAX_INPUTS = 8, MAX_VARIANTS 
 static const struct sample {
     const char *op, *inputs, *attributes;
     int nresults;
+    bool on_cpus; /* of target c alone */
 } samples[] = {
-#define SAMPLE(op, inputs, attributes)            {#op, inputs, attributes, 1},
-#define RESULTS(op, nresults, inputs, attributes) {#op, inputs, attributes, nresults},
+#define SAMPLE(op, inputs, attributes)            {#op, inputs, attributes, 1, false},
+#define ON_CPUS(op, inputs, attributes)           {#op, inputs, attributes, 1, true},
+#define RESULTS(op, nresults, inputs, attributes) {#op, inputs, attributes, nresults, false},
 #include "tests/programs/opcheck/samples.def"
 #undef SAMPLE
+#undef ON_CPUS
 #undef RESULTS
 };
 enum { NSAMPLES = sizeof samples / sizeof *samples };
@@ -486,7 +489,8 @@ static const struct set *find_set(const char *name) {
 }
 
 int main(int argc, char **argv) {
-    struct generator g = {.set = argc == 3 ? find_set(argv[2]) : NULL};
+    struct generator g = {.set = argc == 4 ? find_set(argv[2]) : NULL};
+    const bool on_cpus = g.set && strcmp(argv[3], "c") == 0;
     if (!g.set) return 2;
     if (count_missing()) return 1;
     arena_init(&g.arena, 0, NULL);
@@ -502,6 +506,7 @@ int main(int argc, char **argv) {
     for (int i = 0; i < NSAMPLES; i++)
         for (int variant = 0; variant < variants_of(g.set, samples[i].inputs); variant++) {
             struct choice choice;
+            if (samples[i].on_cpus && !on_cpus) continue;
             choose(&choice, &g, &samples[i], variant);
             write_choice(&g, &choice);
         }

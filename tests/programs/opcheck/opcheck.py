@@ -132,7 +132,7 @@ def attributes_of(text):
 class Programs:
     def __init__(self, args, work):
         self.args, self.work, self.names = args, work, args.programs.split()
-        call(args.generate, work, args.set)
+        call(args.generate, work, args.set, args.target)
         self.samples = read_json(work, "samples.json")
         self.arguments = os.path.join(work, "arguments")
         with open(self.arguments, "w") as out:

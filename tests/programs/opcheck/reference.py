@@ -77,7 +77,21 @@ def dequant_matmul(x, w, scale, *rest):
     return x @ (weights.T if a["trans_b"] else weights)
 
 
+def finished(product, rest):
+    """What the epilogue of a product makes of it, in f32 as the kernels."""
+    a = rest[-1]
+    if "expr" not in a:
+        return product
+    beside = list(rest[2:-1])
+    beside.insert(a["result"], product.astype("f4"))
+    return fused(*beside, a).astype({"u8": "u1", "i8": "i1", "f32": "f4"}[a["to"]])
+
+
 def int_matmul(x, w, *rest):
+    return finished(int_product(x, w, *rest), rest)
+
+
+def int_product(x, w, *rest):
     zeros = [*rest[:-1], 0, 0][:2]
     return matmul(x.astype("i4") - zeros[0], w.astype("i4") - np.expand_dims(zeros[1], -1 if rest[-1].get("trans_b") else 0)
                   if np.ndim(zeros[1]) else w.astype("i4") - zeros[1], rest[-1]).astype("i4")
@@ -88,6 +102,13 @@ def int_conv(x, w, *rest):
     zeros = [*rest[:-1], 0, 0][:2]
     shift = np.reshape(zeros[1], (-1,) + (1,) * (w.ndim - 1)) if np.ndim(zeros[1]) else zeros[1]
     return conv(x.astype("f8") - zeros[0], w.astype("f8") - shift, rest[-1]).round().astype("i4")
+
+
+def int_max_pool(x, a):
+    last = a.get("channels_last", 0)
+    first = np.moveaxis(x, -1, 1) if last else x
+    y = max_pool(first.astype("f4"), a).astype(x.dtype)
+    return np.moveaxis(y, 1, -1) if last else y
 
 
 def decoded(codes, form):
@@ -283,7 +304,8 @@ def rope(x, cos, sin, a):
 
 def fused(*inputs):
     """The chain "v0 = a + b; v0 * exp(c)" as Python: of the functions, those that samples use."""
-    names = dict(zip("abcdefgh", inputs[:-1]), exp=np.exp, sigmoid=by_sigmoid)
+    names = dict(zip("abcdefgh", inputs[:-1]), exp=np.exp, sigmoid=by_sigmoid, round=np.round, min=np.minimum,
+                 max=np.maximum)
     *named, value = inputs[-1]["expr"].split(";")
     for statement in named:
         name, text = statement.split("=", 1)
@@ -842,6 +864,7 @@ REFERENCE = {
     "DequantMatMul": dequant_matmul,
     "IntMatMul": int_matmul,
     "IntConv": int_conv,
+    "IntMaxPool": int_max_pool,
     "Conv": conv,
     "ConvTranspose": conv_transpose,
     "ConvWeightGrad": conv_weight_grad,

@@ -1,0 +1,85 @@
+#include "int_product.h"
+
+#include "../../base/shape/panel.h"
+#include "../../generated.h"
+#include "internal.h"
+
+/* Multiply-adds below which threads do not pay; rows, at least, of a thread's share. */
+#define PARALLEL_PRODUCTS (1 << 20)
+#define SHARE_ROWS        32
+
+static int pays(int64_t batch, int64_t m, int64_t k, int64_t n) {
+    return (double)batch * (double)m * (double)k * (double)n >= PARALLEL_PRODUCTS;
+}
+
+void rt_int_multiply(struct rt *rt, const struct rt_quad_product *product, int64_t column, int64_t columns) {
+    const struct rt_gemm_quads *set = rt_gemm_quads_choose(rt->reference_kernels);
+    const int64_t m = product->m, panels = rt_panels(columns);
+    const int64_t threads = pays(1, m, product->k, columns) ? omp_get_max_threads() : 1;
+    const int by_rows = m >= columns && m >= SHARE_ROWS * threads;
+    const int64_t shares = by_rows ? threads : min_i64(threads, panels);
+#pragma omp parallel for schedule(static) if (shares > 1)
+    for (int64_t i = 0; i < shares; i++) {
+        struct rt_block block = {0, m, column, columns};
+        if (by_rows) {
+            block.row = m * i / shares;
+            block.rows = m * (i + 1) / shares - block.row;
+        } else {
+            block.column += panels * i / shares * RT_PANEL;
+            block.columns = min_i64(panels * (i + 1) / shares * RT_PANEL, columns) + column - block.column;
+        }
+        if (block.rows > 0 && block.columns > 0) set->multiply(product, block);
+    }
+}
+
+struct matrix {
+    const uint8_t *x;
+    int64_t row;
+};
+
+CLONES static void copy_rows(uint8_t *to, const void *source, int64_t row, int64_t rows, int64_t p, int64_t depth) {
+    const struct matrix *matrix = source;
+    for (int64_t i = 0; i < rows; i++)
+        rt_quad_copy(to + i * RT_QUAD_ROW, matrix->x + (row + i) * matrix->row + p, depth);
+}
+
+int rt_int_matmul_finished(struct rt *rt, void *y, const void *x, const void *w, const void *x_zero, const void *w_zero,
+                           enum rt_dtype x_type, enum rt_dtype w_type, int per_column, int64_t batch, int64_t m,
+                           int64_t k, int64_t n, int turned, int packed, const struct rt_epilogue_int *epilogue) {
+    const struct rt_gemm_quads *set = rt_gemm_quads_choose(rt->reference_kernels);
+    const int many = batch >= omp_get_max_threads() && batch > 1;
+    if (m == 0 || n == 0) return RT_OK;
+#pragma omp parallel for schedule(static) if (many && pays(batch, m, k, n))
+    for (int64_t b = 0; b < batch; b++) {
+        const struct matrix matrix = {(const uint8_t *)x + b * m * k, k};
+        const struct rt_quad_product product = {.y = y,
+                                                .m = m,
+                                                .k = k,
+                                                .n = n,
+                                                .rows = copy_rows,
+                                                .source = &matrix,
+                                                .x_signed = x_type == RT_I8,
+                                                .x_zero = rt_int_zero(x_zero, x_type),
+                                                .w = (const uint8_t *)w + (packed ? 0 : b * k * n),
+                                                .packed = packed,
+                                                .turned = turned,
+                                                .w_signed = w_type == RT_I8,
+                                                .w_row = turned ? k : n,
+                                                .w_zero = w_zero,
+                                                .per_column = per_column,
+                                                .first = b * m,
+                                                .epilogue = epilogue};
+        if (many)
+            set->multiply(&product, (struct rt_block){0, m, 0, n});
+        else
+            rt_int_multiply(rt, &product, 0, n);
+    }
+    return RT_OK;
+}
+
+int rt_int_matmul(struct rt *rt, int32_t *y, const void *x, const void *w, const void *x_zero, const void *w_zero,
+                  enum rt_dtype x_type, enum rt_dtype w_type, int per_column, int64_t batch, int64_t m, int64_t k,
+                  int64_t n, int turned) {
+    return rt_int_matmul_finished(rt, y, x, w, x_zero, w_zero, x_type, w_type, per_column, batch, m, k, n, turned, 0,
+                                  NULL);
+}
