@@ -3,7 +3,8 @@
  * then finished by the epilogue and rounded once. bf16 is multiplied in pairs where the processor does that faster
  * (Note [Products with pairs] in gemm_pairs.c). On other processors, and for fp16, both operands are widened to f32
  * block by block, where the CHUNK x DEPTH elements of b serve all rows of the block, while the next block of b is
- * prefetched as it is stored. In both cases m and n may be cut anywhere without changing a bit. */
+ * prefetched as it is stored; for few rows b is widened in registers (Note [Few rows of halves] in gemm_few.c). In all
+ * cases m and n may be cut anywhere without changing a bit. */
 #include "gemm.h"
 
 #include "../base/shape/panel.h"
@@ -34,8 +35,9 @@ static const struct widening {
     void (*row)(float *to, const uint16_t *from, int64_t n);
     void (*panel)(float *to, const uint16_t *from, int64_t depth);
     void (*round)(uint16_t *to, const float *from, int64_t n);
-} widenings[RT_DTYPE_COUNT] = {[RT_BF16] = {rt_widen_bf16, rt_widen_panel_bf16, rt_narrow_bf16},
-                               [RT_F16] = {rt_widen_fp16, rt_widen_panel_fp16, rt_narrow_fp16}};
+    int64_t few; /* rows up to which b is widened in registers, which of fp16 takes more instructions */
+} widenings[RT_DTYPE_COUNT] = {[RT_BF16] = {rt_widen_bf16, rt_widen_panel_bf16, rt_narrow_bf16, 64},
+                               [RT_F16] = {rt_widen_fp16, rt_widen_panel_fp16, rt_narrow_fp16, 24}};
 
 /* The packed operand from a block on, for the callback of a product with a right side that is packed as it is read. */
 struct source {
@@ -59,6 +61,17 @@ static void add_reference(float *sum, const struct rt_packed_half *product, cons
     }
 }
 
+/* Tiles of equal height, but for one row. */
+static void add_few(float *sum, const struct rt_packed_half *product, const struct part *part, const float *left) {
+    const int64_t tiles = (part->rows + RT_GEMM_FEW_ROWS - 1) / RT_GEMM_FEW_ROWS;
+    for (int64_t j = 0; j < part->width; j += RT_PANEL)
+        for (int64_t t = 0; t < tiles; t++) {
+            const int64_t first = part->rows * t / tiles, rows = part->rows * (t + 1) / tiles - first;
+            rt_gemm_few(sum + first * CHUNK + j, CHUNK, left + first * LEFT_ROW,
+                        panel_of(product, part->p, part->j + j), part->depth, part->p == 0, rows, product->dtype);
+        }
+}
+
 /* sum += a's part times b's. */
 static void add_widened(float *sum, const struct rt_packed_half *product, const struct part *part,
                         const struct rt_gemm_packed *set) {
@@ -67,6 +80,7 @@ static void add_widened(float *sum, const struct rt_packed_half *product, const 
         widenings[product->dtype].row(left + i * LEFT_ROW, product->a + (part->i + i) * product->k + part->p,
                                       part->depth);
     if (!set->multiply_turned) return add_reference(sum, product, part, left);
+    if (part->rows <= widenings[product->dtype].few && rt_gemm_has_few()) return add_few(sum, product, part, left);
     const struct source source = {product, part->p, part->j};
     const int64_t p = part->p + DEPTH < product->k ? part->p + DEPTH : 0, j = p ? part->j : part->j + CHUNK;
     set->multiply_turned(&(struct rt_turned_product){.y = sum,
