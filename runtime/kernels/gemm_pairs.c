@@ -9,6 +9,7 @@
  * the L2 cache while all rows of a block of y are computed. While a block is used, the next one is prefetched. */
 #include "gemm_pairs.h"
 
+#include "../base/processor.h"
 #include "../base/shape/panel.h"
 #include "c/internal.h"
 
@@ -39,7 +40,7 @@ struct ahead {
 };
 
 int rt_gemm_has_pairs(void) {
-    return __builtin_cpu_supports("avx512bf16") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_is("amd");
+    return rt_processor_has_pairs();
 }
 
 INLINED __m512bh pairs_at(const uint16_t *from) {

@@ -23,6 +23,7 @@
 #include "frontend/driver/output/temporary.h"
 #include "runtime/base/thread/clock.h"
 #include "runtime/base/npy.h"
+#include "runtime/base/processor.h"
 #include "runtime/launch.h"
 
 /* y = x w, where each of two ranks computes one column of y. */
@@ -134,6 +135,12 @@ static bool has_word(const char *line, const char *word) {
     return false;
 }
 
+/* How kernels multiply bf16, as they choose it (runtime/kernels/gemm_bf16.c). */
+static const char *bf16_products(bool tiles) {
+    if (rt_processor_has_pairs()) return "bf16 is multiplied in pairs";
+    return tiles ? "bf16 is multiplied by AMX where weights are not packed, else as f32" : "bf16 is multiplied as f32";
+}
+
 /* Read from sched_getaffinity, CPUID, /proc and the control groups (cgroups) of this process. */
 static struct finding doctor_processor(struct arena *arena) {
     char line[8192] = "";
@@ -143,11 +150,15 @@ static struct finding doctor_processor(struct arena *arena) {
         if (features[i].name && features[i].supported())
             strbuf_printf(&text, "%s%s", text.length ? " " : "", features[i].name);
     bool vectors = text.length;
+    bool tiles = false;
     if (read_line("/proc/cpuinfo", "flags", line, sizeof line) ||
         read_line("/proc/cpuinfo", "Features", line, sizeof line))
         for (size_t i = 0; i < sizeof library_flags / sizeof *library_flags; i++)
-            if (has_word(line, library_flags[i]))
+            if (has_word(line, library_flags[i])) {
+                tiles = tiles || !strcmp(library_flags[i], "amx_bf16");
                 strbuf_printf(&text, "%s%s", text.length ? " " : "", library_flags[i]);
+            }
+    if (vectors) strbuf_printf(&text, "; %s", bf16_products(tiles));
     if (vectors) return (struct finding){FOUND, "processor", strbuf_text(&text), NULL};
     return (struct finding){LIMITED, "processor", text.length ? strbuf_text(&text) : "no known vector instructions",
                             "kernels use portable code"};
