@@ -1,23 +1,20 @@
 #include "ir/open.h"
 
-#include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "ir/base/diag.h"
-#include "ir/base/str.h"
 #include "runtime/base/number/checked.h"
 
 enum {
-    DEPTH = 12, /* of products */
     MOST_WEIGHT = 400,
     FACTORS = 5, /* of a product that are found in the best way */
     LINEAR_PARTS = 8,
     CORNERS = 5,
     TRIED = 96 /* sizes at which expressions are compared */,
-    LEAST_ATOM = 100, /* smaller numbers are not taken for atoms in products */
-    SOON = 1 << 12,   /* numbers that are tried for one that stands apart */
-    APART = 17        /* what operators add to sizes is mostly less */
+    MOST_TRIED = 1 << 14, /* combinations of sizes, for exact bounds */
+    SOON = 1 << 12,       /* numbers that are tried for one that stands apart */
+    APART = 17            /* what operators add to sizes is mostly less */
 };
 
 /* What is so large stands for a bound without end, and for no product of sizes. */
@@ -53,16 +50,6 @@ static int64_t least_prime(const struct open_sizes *open) {
     return magnitudes[open->specimen].least;
 }
 
-/* The largest number that divides all values of the size. */
-static int64_t unit_of(const struct open_range *size) {
-    int64_t unit = size->step;
-    for (int64_t rest = size->least; rest;) {
-        const int64_t next = unit % rest;
-        unit = rest, rest = next;
-    }
-    return unit;
-}
-
 static bool is_known(const struct open_sizes *open, int64_t value) {
     return map_get(&open->known, (const char *)&value, sizeof value) >= 0;
 }
@@ -89,7 +76,7 @@ static bool stands_apart(const struct open_sizes *open, int64_t value, int64_t a
         const struct open_term *t = &open->terms.at[open->atoms.at[i]];
         const int64_t own = t->kind == OPEN_SIZE || t->kind == OPEN_UNIT ? APART : 2;
         if (is_near_multiple(t->value, own, llabs(value))) return false;
-        if (llabs(t->value) >= LEAST_ATOM && is_near_multiple(value, apart, llabs(t->value))) return false;
+        if (llabs(t->value) >= OPEN_LEAST_ATOM && is_near_multiple(value, apart, llabs(t->value))) return false;
     }
     return true;
 }
@@ -103,7 +90,8 @@ static bool is_free(const struct open_sizes *open, int64_t value, int64_t apart,
  * near to. */
 static int64_t specimen_of(const struct open_sizes *open, const struct open_range *size) {
     enum { BETWEEN_SIZES = 211, BETWEEN_SPECIMENS = 53 };
-    const int64_t unit = unit_of(size), near = magnitudes[open->specimen].near * (10 + 3 * open->all.n) / 10 / unit;
+    const int64_t unit = open_range_unit(size),
+                  near = magnitudes[open->specimen].near * (10 + 3 * open->all.n) / 10 / unit;
     const int64_t step = size->step / unit, least = size->least / unit;
     const int64_t away = BETWEEN_SIZES * open->all.n + BETWEEN_SPECIMENS * open->specimen;
     int64_t value = least_prime(open) + away * step;
@@ -144,7 +132,8 @@ int64_t open_add(struct open_sizes *open, const char *name, const struct open_ra
     VEC_PUSH(open->arena, &open->all, size);
     const int s = open->all.n - 1;
     atom_add(open, (struct open_term){OPEN_SIZE, s, -1, 0, size.value, 1});
-    if (unit_of(range) != 1) atom_add(open, (struct open_term){OPEN_UNIT, s, -1, 0, size.value / unit_of(range), 1});
+    if (open_range_unit(range) != 1)
+        atom_add(open, (struct open_term){OPEN_UNIT, s, -1, 0, size.value / open_range_unit(range), 1});
     return size.value;
 }
 
@@ -167,7 +156,7 @@ static int product_of(struct open_sizes *open, int64_t value, int atom, int dept
  * number that it is no factor of; what is left then is large. */
 static int64_t fixed_factor(const struct open_sizes *open, int64_t value, int depth) {
     int64_t least = value < 0 ? -value : value;
-    for (int i = 0; i < open->atoms.n && depth && least >= LEAST_ATOM; i++) {
+    for (int i = 0; i < open->atoms.n && depth && least >= OPEN_LEAST_ATOM; i++) {
         const int64_t atom = open->terms.at[open->atoms.at[i]].value;
         const int64_t left = value % atom ? least : fixed_factor(open, value / atom, depth - 1);
         if (left < least) least = left;
@@ -179,7 +168,7 @@ static int64_t fixed_factor(const struct open_sizes *open, int64_t value, int de
  * found before is found again where an atom has been noted since. */
 static int find(struct open_sizes *open, int64_t value, int depth) {
     const int known = map_get(&open->known, (const char *)&value, sizeof value);
-    if (known >= 0 || !depth || (value > -LEAST_ATOM && value < LEAST_ATOM)) return known;
+    if (known >= 0 || !depth || (value > -OPEN_LEAST_ATOM && value < OPEN_LEAST_ATOM)) return known;
     const int product = map_get(&open->products, (const char *)&value, sizeof value);
     if (product >= 0 && open->terms.at[product].atoms == open->atoms.n) return product;
     if (value <= -without_end || value >= without_end) return -1;
@@ -195,7 +184,7 @@ static int find(struct open_sizes *open, int64_t value, int depth) {
 }
 
 int open_term(struct open_sizes *open, int64_t value) {
-    return open ? find(open, value, DEPTH) : -1;
+    return open ? find(open, value, OPEN_DEPTH) : -1;
 }
 
 bool open_is(struct open_sizes *open, int64_t value) {
@@ -226,7 +215,7 @@ static int64_t evaluate(const struct open_sizes *open, int term, const int64_t *
     const struct open_term *t = &open->terms.at[term];
     if (t->kind == OPEN_NUMBER) return t->number;
     if (t->kind == OPEN_SIZE) return sizes[t->a];
-    if (t->kind == OPEN_UNIT) return sizes[t->a] / unit_of(&open->all.at[t->a].range);
+    if (t->kind == OPEN_UNIT) return sizes[t->a] / open_range_unit(&open->all.at[t->a].range);
     return apply(t->kind, evaluate(open, t->a, sizes), evaluate(open, t->b, sizes));
 }
 
@@ -294,7 +283,7 @@ static int64_t find_or_add(struct open_sizes *open, enum open_kind kind, int64_t
         if (means(open, open->atoms.at[i], 0, kind, left, right)) return open->terms.at[open->atoms.at[i]].value;
     if (weight > MOST_WEIGHT) return open->spoiled = true, value;
     const bool telling = kind == OPEN_SUM || kind == OPEN_QUOTIENT || kind == OPEN_REST;
-    if (known || !telling || (value > -LEAST_ATOM && value < LEAST_ATOM)) value = stand_in(open, 0, 0);
+    if (known || !telling || (value > -OPEN_LEAST_ATOM && value < OPEN_LEAST_ATOM)) value = stand_in(open, 0, 0);
     atom_add(open, (struct open_term){kind, left, right, 0, value, weight});
     return value;
 }
@@ -370,7 +359,7 @@ static void add_linear(const struct open_sizes *open, struct linear *linear, int
             return;
         }
     }
-    if (t->kind == OPEN_SIZE) fixed = unit_of(&open->all.at[t->a].range);
+    if (t->kind == OPEN_SIZE) fixed = open_range_unit(&open->all.at[t->a].range);
     for (int at = term; open->terms.at[at].kind == OPEN_PRODUCT; at = open->terms.at[at].a) {
         const struct open_term *product = &open->terms.at[at];
         const int ends[] = {product->b, open->terms.at[product->a].kind == OPEN_PRODUCT ? -1 : product->a};
@@ -491,7 +480,7 @@ static bool is_near(int64_t value, int64_t from) {
 
 void open_note(struct open_sizes *open, int64_t value, int n, const int64_t *from) {
     int64_t sum = 0;
-    if (!open || value < LEAST_ATOM || open_is(open, value)) return;
+    if (!open || value < OPEN_LEAST_ATOM || open_is(open, value)) return;
     for (int i = 0; i < n; i++) sum += from[i];
     for (int i = 0; i < n; i++)
         if (open_is(open, from[i]) && is_near(value, from[i])) {
@@ -538,18 +527,18 @@ static struct range product_range(struct range a, struct range b) {
     return range;
 }
 
-static struct range range_of(const struct open_sizes *open, int term);
+static struct range range_of(struct open_sizes *open, int term);
 
-static struct range range_without_bound(const struct open_sizes *open, int term) {
-    const struct open_term *t = &open->terms.at[term];
-    if (t->kind == OPEN_NUMBER) return (struct range){t->number, t->number};
-    if (t->kind == OPEN_SIZE || t->kind == OPEN_UNIT) {
-        const struct open_range *size = &open->all.at[t->a].range;
-        const int64_t unit = t->kind == OPEN_UNIT ? unit_of(size) : 1;
+static struct range range_of_parts(struct open_sizes *open, int term) {
+    const struct open_term t = open->terms.at[term];
+    if (t.kind == OPEN_NUMBER) return (struct range){t.number, t.number};
+    if (t.kind == OPEN_SIZE || t.kind == OPEN_UNIT) {
+        const struct open_range *size = &open->all.at[t.a].range;
+        const int64_t unit = t.kind == OPEN_UNIT ? open_range_unit(size) : 1;
         return (struct range){size->least / unit, size->most / unit};
     }
-    const struct range a = range_of(open, t->a), b = range_of(open, t->b);
-    switch (t->kind) {
+    const struct range a = range_of(open, t.a), b = range_of(open, t.b);
+    switch (t.kind) {
     case OPEN_SUM: return (struct range){saturated(a.least, b.least, false), saturated(a.most, b.most, false)};
     case OPEN_PRODUCT: return product_range(a, b);
     case OPEN_QUOTIENT:
@@ -562,9 +551,73 @@ static struct range range_without_bound(const struct open_sizes *open, int term)
     }
 }
 
-static struct range range_of(const struct open_sizes *open, int term) {
+/* Counts how often the term reads each size. */
+static void count_reads(const struct open_sizes *open, int term, int *reads) {
+    const struct open_term *t = &open->terms.at[term];
+    if (t->kind == OPEN_NUMBER) return;
+    if (t->kind == OPEN_SIZE || t->kind == OPEN_UNIT) {
+        reads[t->a]++;
+        return;
+    }
+    count_reads(open, t->a, reads);
+    count_reads(open, t->b, reads);
+}
+
+/* Sets sizes[] to the next ones, of all combinations of those that are read. False: there are no more. */
+static bool next_sizes(const struct open_sizes *open, const int *reads, int64_t *sizes) {
+    for (int s = 0; s < open->all.n; s++) {
+        const struct open_range *range = &open->all.at[s].range;
+        if (!reads[s]) continue;
+        if ((sizes[s] += range->step) <= range->most) return true;
+        sizes[s] = range->least;
+    }
+    return false;
+}
+
+/* How many combinations of the sizes there are that are read; more than MOST_TRIED: too many. */
+static int64_t combinations(const struct open_sizes *open, const int *reads) {
+    int64_t n = 1;
+    for (int s = 0; s < open->all.n && n <= MOST_TRIED; s++) {
+        const struct open_range *range = &open->all.at[s].range;
+        if (reads[s]) n = saturated(n, (range->most - range->least) / range->step + 1, true);
+    }
+    return n;
+}
+
+/* The range of a - b, for which all sizes that they read are tried. */
+static struct range try_all(struct open_sizes *open, int64_t a, int64_t b, const int *reads) {
+    struct range range = {INT64_MAX, INT64_MIN};
+    int64_t sizes[OPEN_SIZES];
+    for (int s = 0; s < open->all.n; s++) sizes[s] = open->all.at[s].range.least;
+    do {
+        const int64_t value = open_at(open, a, sizes) - open_at(open, b, sizes);
+        if (value < range.least) range.least = value;
+        if (value > range.most) range.most = value;
+    } while (next_sizes(open, reads, sizes));
+    return range;
+}
+
+static struct range both(struct range a, struct range b) {
+    return (struct range){a.least > b.least ? a.least : b.least, a.most < b.most ? a.most : b.most};
+}
+
+/* What trying all sizes gives for a term that reads one several times, whose parts are not independent. */
+static struct range tried_range(struct open_sizes *open, int term) {
+    struct range range = {INT64_MIN, INT64_MAX};
+    int reads[OPEN_SIZES] = {0};
+    bool repeats = false;
+    if (open->terms.at[term].tried) return (struct range){open->terms.at[term].least, open->terms.at[term].most};
+    count_reads(open, term, reads);
+    for (int s = 0; s < open->all.n; s++) repeats = repeats || reads[s] > 1;
+    if (repeats && combinations(open, reads) <= MOST_TRIED) range = try_all(open, open->terms.at[term].value, 0, reads);
+    open->terms.at[term].tried = true;
+    open->terms.at[term].least = range.least, open->terms.at[term].most = range.most;
+    return range;
+}
+
+static struct range range_of(struct open_sizes *open, int term) {
     const int64_t bound = open->terms.at[term].bound;
-    struct range range = range_without_bound(open, term);
+    struct range range = both(range_of_parts(open, term), tried_range(open, term));
     if (bound && range.most > bound) range.most = bound;
     return range;
 }
@@ -607,7 +660,7 @@ static int64_t divisor_of(const struct open_sizes *open, int term) {
     const struct open_term *t = &open->terms.at[term];
     switch (t->kind) {
     case OPEN_NUMBER: return t->number < 0 ? -t->number : t->number;
-    case OPEN_SIZE: return unit_of(&open->all.at[t->a].range);
+    case OPEN_SIZE: return open_range_unit(&open->all.at[t->a].range);
     case OPEN_PRODUCT: return saturated(divisor_of(open, t->a), divisor_of(open, t->b), true);
     default: return 1;
     }
@@ -638,194 +691,25 @@ static struct range difference(struct open_sizes *open, int64_t a, int64_t b) {
     return range;
 }
 
-enum open_order open_order(struct open_sizes *open, int64_t a, int64_t b) {
-    if (a == b) return OPEN_EQUAL;
-    if (!either_is(open, a, b)) return a < b ? OPEN_LESS : OPEN_MORE;
-    const struct range range = difference(open, a, b);
+/* Narrows the range of a - b by trying all sizes, if these are not too many. */
+static struct range narrowed(struct open_sizes *open, int64_t a, int64_t b, struct range range) {
+    const int terms[] = {open_term(open, a), open_term(open, b)};
+    int reads[OPEN_SIZES] = {0};
+    for (int i = 0; i < 2; i++)
+        if (terms[i] >= 0) count_reads(open, terms[i], reads);
+    return combinations(open, reads) <= MOST_TRIED ? both(range, try_all(open, a, b, reads)) : range;
+}
+
+static enum open_order order_in(struct range range) {
     if (range.most < 0) return OPEN_LESS;
     if (range.least > 0) return OPEN_MORE;
     if (range.most == 0) return OPEN_LESS_OR_EQUAL;
     return range.least == 0 ? OPEN_GREATER_OR_EQUAL : OPEN_EITHER;
 }
 
-/* As text ---------------------------------------------------------------------------------------------------------- */
-
-struct printer {
-    const struct open_sizes *open;
-    struct arena *arena;
-    const struct open_names *names;
-};
-
-static const char *print(const struct printer *printer, int term, bool loose);
-static const char *print_meaning(const struct printer *printer, int term, bool loose);
-
-static int size_term(const struct open_sizes *open, int size) {
-    return map_get(&open->known, (const char *)&open->all.at[size].value, sizeof open->all.at[size].value);
-}
-
-static void sort_falling(int *terms, int n) {
-    for (int i = 1; i < n; i++)
-        for (int k = i; k > 0 && terms[k] > terms[k - 1]; k--) {
-            const int other = terms[k];
-            terms[k] = terms[k - 1], terms[k - 1] = other;
-        }
-}
-
-/* A product: the number first, and a number of units as a size where the steps divide it. */
-static const char *print_product(const struct printer *printer, int term, bool loose) {
-    const struct open_sizes *open = printer->open;
-    const char *letters = "";
-    int factors[DEPTH + 1], n = 0, sizes = 0;
-    int64_t number = 1;
-    for (; open->terms.at[term].kind == OPEN_PRODUCT; term = open->terms.at[term].a)
-        factors[n++] = open->terms.at[term].b;
-    factors[n++] = term;
-    sort_falling(factors, n); /* those that were noted last are the last ones of the text */
-    for (int i = 0; i < n; i++)
-        if (open->terms.at[factors[i]].kind == OPEN_NUMBER) number *= open->terms.at[factors[i]].number;
-    for (int i = 0; i < n; i++) {
-        const struct open_term *factor = &open->terms.at[factors[i]];
-        const int64_t unit = factor->kind == OPEN_UNIT ? unit_of(&open->all.at[factor->a].range) : 0;
-        if (factor->kind == OPEN_NUMBER) continue;
-        if (unit && number % unit == 0) number /= unit, factors[i] = size_term(open, factor->a);
-        sizes++;
-        letters =
-            arena_printf(printer->arena, "%s%s%s", print(printer, factors[i], true), *letters ? " * " : "", letters);
-    }
-    if (number == 1) return loose && sizes > 1 ? arena_printf(printer->arena, "(%s)", letters) : letters;
-    return arena_printf(printer->arena, loose ? "(%lld * %s)" : "%lld * %s", (long long)number, letters);
-}
-
-/* Appends the terms of a sum, and of sums in it, in their order; their numbers are added to *number. */
-static void put_terms(const struct printer *printer, int term, struct strbuf *out, int64_t *number) {
-    const struct open_term *t = &printer->open->terms.at[term];
-    if (t->kind == OPEN_SUM) {
-        put_terms(printer, t->a, out, number);
-        put_terms(printer, t->b, out, number);
-    } else if (t->kind == OPEN_NUMBER) {
-        *number += t->number;
-    } else {
-        strbuf_printf(out, "%s%s", out->length ? " + " : "", print(printer, term, false));
-    }
-}
-
-/* Terms in order, then the number that is left of those in it. */
-static const char *print_sum(const struct printer *printer, int term, bool loose) {
-    struct strbuf out;
-    int64_t number = 0;
-    strbuf_init(&out, printer->arena);
-    put_terms(printer, term, &out, &number);
-    if (number) strbuf_printf(&out, " %c %lld", number < 0 ? '-' : '+', llabs(number));
-    return loose ? arena_printf(printer->arena, "(%s)", strbuf_text(&out)) : strbuf_text(&out);
-}
-
-/* Atoms have names in generated code; an expression is what a name stands for. */
-static const char *print_atom(const struct printer *printer, const struct open_term *t, bool loose) {
-    static const char *const forms[] = {[OPEN_QUOTIENT] = "%s / %s",
-                                        [OPEN_REST] = "%s %% %s",
-                                        [OPEN_LESSER] = "lesser(%s, %s)",
-                                        [OPEN_GREATER] = "greater(%s, %s)"};
-    const bool call = t->kind == OPEN_LESSER || t->kind == OPEN_GREATER;
-    const char *a = print(printer, t->a, !call), *b = print(printer, t->b, !call);
-    struct strbuf out;
-    strbuf_init(&out, printer->arena);
-    strbuf_puts(&out, loose && !call ? "(" : "");
-    for (const char *c = forms[t->kind]; *c; c++) {
-        if (*c == '%' && c[1] == 's') {
-            strbuf_puts(&out, a);
-            a = b, c++;
-        } else if (*c == '%') {
-            strbuf_putc(&out, *++c);
-        } else {
-            strbuf_putc(&out, *c);
-        }
-    }
-    strbuf_puts(&out, loose && !call ? ")" : "");
-    return strbuf_text(&out);
-}
-
-static const char *print(const struct printer *printer, int term, bool loose) {
-    const struct open_names *names = printer->names;
-    const char *name = names ? names->name(names->context, term) : NULL;
-    return name ? name : print_meaning(printer, term, loose);
-}
-
-static const char *quoted(struct arena *arena, const char *name) {
-    struct strbuf out;
-    strbuf_init(&out, arena);
-    strbuf_quote(&out, name);
-    return strbuf_text(&out);
-}
-
-static const char *print_meaning(const struct printer *printer, int term, bool loose) {
-    const struct open_sizes *open = printer->open;
-    const struct open_term *t = &open->terms.at[term];
-    switch (t->kind) {
-    case OPEN_NUMBER: return arena_printf(printer->arena, "%lld", (long long)t->number);
-    case OPEN_SIZE: return quoted(printer->arena, open->all.at[t->a].name);
-    case OPEN_UNIT:
-        return arena_printf(printer->arena, loose ? "(%s / %lld)" : "%s / %lld",
-                            print(printer, size_term(open, t->a), true), (long long)unit_of(&open->all.at[t->a].range));
-    case OPEN_SUM: return print_sum(printer, term, loose);
-    case OPEN_PRODUCT: return print_product(printer, term, loose);
-    default: return print_atom(printer, t, loose);
-    }
-}
-
-const char *open_text(struct open_sizes *open, struct arena *arena, int64_t value, const struct open_names *names,
-                      bool loose) {
-    const int term = open_term(open, value);
-    const struct printer printer = {open, arena, names};
-    return term < 0 ? arena_printf(arena, "%lld", (long long)value) : print(&printer, term, loose);
-}
-
-const char *open_meaning(struct open_sizes *open, struct arena *arena, int64_t value, const struct open_names *names) {
-    const int term = open_term(open, value);
-    const struct printer printer = {open, arena, names};
-    return term < 0 ? arena_printf(arena, "%lld", (long long)value) : print_meaning(&printer, term, false);
-}
-
-bool open_is_atom(const struct open_sizes *open, int term) {
-    const enum open_kind kind = open->terms.at[term].kind;
-    return kind != OPEN_NUMBER && kind != OPEN_UNIT && kind != OPEN_PRODUCT && kind != OPEN_SUM;
-}
-
-bool open_names_alone(struct open_sizes *open, int64_t value) {
-    const int term = open_term(open, value);
-    return term >= 0 && open_is_atom(open, term);
-}
-
-int open_first_size(struct open_sizes *open, int64_t value) {
-    int term = open_term(open, value);
-    while (term >= 0 && open->terms.at[term].kind != OPEN_SIZE && open->terms.at[term].kind != OPEN_UNIT) {
-        const struct open_term *t = &open->terms.at[term];
-        term = open_is(open, open->terms.at[t->a].value) && open->terms.at[t->a].kind != OPEN_NUMBER ? t->a : t->b;
-    }
-    if (term < 0) BUG("%lld is made of no open size", (long long)value);
-    return open->terms.at[term].a;
-}
-
-static const char *plain_name(const void *context, int term) {
-    const struct open_sizes *open = context;
-    return open->terms.at[term].kind == OPEN_SIZE ? open->all.at[open->terms.at[term].a].name : NULL;
-}
-
-const char *open_plain(struct open_sizes *open, struct arena *arena, int64_t value) {
-    return open_text(open, arena, value, &(struct open_names){plain_name, open}, false);
-}
-
-const char *open_said(struct open_sizes *open, struct arena *arena, const char *text) {
-    struct strbuf out;
-    strbuf_init(&out, arena);
-    for (const char *at = text; *at;) {
-        const bool inside = at > text && (isalnum((unsigned char)at[-1]) || strchr("_.'", at[-1]));
-        const size_t digits = strspn(at, "0123456789");
-        const int64_t value = digits && digits < 19 ? strtoll(at, NULL, 10) : 0;
-        if (!inside && value >= LEAST_ATOM && open_is(open, value))
-            strbuf_puts(&out, open_plain(open, arena, value));
-        else
-            strbuf_add(&out, at, digits ? digits : 1);
-        at += digits ? digits : 1;
-    }
-    return strbuf_text(&out);
+enum open_order open_order(struct open_sizes *open, int64_t a, int64_t b) {
+    if (a == b) return OPEN_EQUAL;
+    if (!open_is(open, a) && !open_is(open, b)) return a < b ? OPEN_LESS : OPEN_MORE;
+    const struct range range = difference(open, a, b);
+    return order_in(order_in(range) == OPEN_EITHER ? narrowed(open, a, b, range) : range);
 }

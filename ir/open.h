@@ -34,7 +34,12 @@
 #include "ir/base/vec.h"
 #include "runtime/base/contract.h"
 
-enum { OPEN_SIZES = RT_MAX_SIZES, OPEN_SPECIMENS = 12 /* that a compile tries */ };
+enum {
+    OPEN_SIZES = RT_MAX_SIZES,
+    OPEN_SPECIMENS = 12,  /* that a compile tries */
+    OPEN_DEPTH = 12,      /* factors of a product */
+    OPEN_LEAST_ATOM = 100 /* smaller numbers are not taken for atoms in products */
+};
 
 /* least, least + step .. most; plans are decided at `typical`. A fixed size: all of them the same, and step 1. */
 struct open_range {
@@ -70,6 +75,8 @@ struct open_term {
     int weight;            /* how many sizes and numbers it reads */
     int64_t bound;         /* it is at most that in every step (open_keep); 0: not known to be less */
     int atoms;             /* of a product: how many there were when it was found */
+    bool tried;            /* least and most are what trying all sizes gave, or no bounds */
+    int64_t least, most;
 };
 
 /* Two extents that an operator needs to be equal, and that are not. */
@@ -108,6 +115,8 @@ static inline struct open_range open_fixed(int64_t size) {
 const char *open_range_text(struct arena *arena, const struct open_range *range);
 /* Reads it. *rest is the text behind it. */
 bool open_range_parse(const char *text, struct open_range *range, const char **rest);
+/* The largest number that divides all values of the range. */
+int64_t open_range_unit(const struct open_range *range);
 static inline bool open_is_range(const struct open_range *range) {
     return range->least != range->most;
 }
@@ -120,8 +129,8 @@ int open_term(struct open_sizes *open, int64_t value);
 bool open_is(struct open_sizes *open, int64_t value);
 /* The number for sizes[], by their order. */
 int64_t open_at(struct open_sizes *open, int64_t value, const int64_t *sizes);
-/* Its bounds over all sizes, each as if independent of what else the expression reads, and its value at the typical
- * sizes. */
+/* Its bounds over all sizes, and its value at the typical sizes. The bounds are exact where the expression reads each
+ * size once, or few sizes; else they are those of parts as if these were independent. */
 int64_t open_least(struct open_sizes *open, int64_t value);
 int64_t open_most(struct open_sizes *open, int64_t value);
 int64_t open_typical(struct open_sizes *open, int64_t value);

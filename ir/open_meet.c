@@ -32,16 +32,12 @@ struct linear {
     int64_t number, factor[OPEN_SIZES];
 };
 
-static int64_t unit_of(const struct open_range *range) {
-    return range->least % range->step ? 1 : range->step;
-}
-
 /* Adds `scale` times the term; false if it is not linear. */
 static bool add_term(const struct open_sizes *open, const struct open_term *t, int64_t scale, struct linear *sum) {
     const struct open_term *a = &open->terms.at[t->a < 0 ? 0 : t->a], *b = &open->terms.at[t->b < 0 ? 0 : t->b];
     switch (t->kind) {
     case OPEN_NUMBER: sum->number += scale * t->number; return true;
-    case OPEN_SIZE: sum->factor[t->a] += scale * unit_of(&open->all.at[t->a].range); return true;
+    case OPEN_SIZE: sum->factor[t->a] += scale * open_range_unit(&open->all.at[t->a].range); return true;
     case OPEN_UNIT: sum->factor[t->a] += scale; return true;
     case OPEN_SUM: return add_term(open, a, scale, sum) && add_term(open, b, scale, sum);
     case OPEN_PRODUCT:
@@ -60,12 +56,12 @@ static bool add_value(struct open_sizes *open, int64_t value, int64_t scale, str
 
 /* The value of size s at which the sum is 0; false if it is no whole number for every value of the others. */
 static bool isolate(struct open_sizes *open, const struct linear *sum, int s, int64_t *value) {
-    const int64_t unit = unit_of(&open->all.at[s].range);
+    const int64_t unit = open_range_unit(&open->all.at[s].range);
     if (sum->factor[s] != unit && sum->factor[s] != -unit) return false;
     const int64_t sign = sum->factor[s] > 0 ? -1 : 1;
     *value = 0;
     for (int i = 0; i < open->all.n; i++) {
-        const int64_t step = unit_of(&open->all.at[i].range);
+        const int64_t step = open_range_unit(&open->all.at[i].range);
         if (i == s || !sum->factor[i]) continue;
         if (sum->factor[i] % step) return false;
         *value = open_sum(open, *value, sign * sum->factor[i] / step * open->all.at[i].value);
@@ -97,7 +93,7 @@ static int64_t again(struct open_sizes *to, const struct open_sizes *from, int t
     const struct open_term *t = &from->terms.at[term];
     if (t->kind == OPEN_NUMBER) return t->number;
     if (t->kind == OPEN_SIZE) return sizes[t->a];
-    if (t->kind == OPEN_UNIT) return open_quotient(to, sizes[t->a], from->all.at[t->a].range.step);
+    if (t->kind == OPEN_UNIT) return open_quotient(to, sizes[t->a], open_range_unit(&from->all.at[t->a].range));
     const int64_t a = again(to, from, t->a, sizes), b = again(to, from, t->b, sizes);
     switch (t->kind) {
     case OPEN_SUM: return open_sum(to, a, b);

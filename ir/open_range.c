@@ -33,3 +33,12 @@ bool open_range_parse(const char *text, struct open_range *range, const char **r
     return range->typical >= range->least && range->typical <= range->most &&
            (range->most - range->least) % range->step == 0 && (range->typical - range->least) % range->step == 0;
 }
+
+int64_t open_range_unit(const struct open_range *size) {
+    int64_t unit = size->step;
+    for (int64_t rest = size->least; rest;) {
+        const int64_t next = unit % rest;
+        unit = rest, rest = next;
+    }
+    return unit;
+}

@@ -24,6 +24,35 @@ int specimens_refuse(struct diags *diags, const struct open_sizes *open, const c
     return -1;
 }
 
+/* The largest size, the others being typical, for which the extents of the clash are equal; -1: there is none. */
+static int64_t size_that_fits(struct open_sizes *open, int s) {
+    const struct open_range *range = &open->all.at[s].range;
+    int64_t sizes[OPEN_SIZES];
+    for (int i = 0; i < open->all.n; i++) sizes[i] = open->all.at[i].range.typical;
+    for (sizes[s] = range->most; sizes[s] >= range->least; sizes[s] -= range->step)
+        if (open_at(open, open->clash.a, sizes) == open_at(open, open->clash.b, sizes)) return sizes[s];
+    return -1;
+}
+
+void specimens_refuse_clash(struct diags *diags, struct open_sizes *open) {
+    int i = 0;
+    while (i < diags->all.n && diags->all.at[i].severity != RT_SEVERITY_ERROR) i++;
+    if (i == diags->all.n || !open || !open->clash.met) return;
+    struct diagnostic *said = &diags->all.at[i];
+    if (said->code != 377 && said->code != 378) return;
+    said->code = 439, said->exit = EXIT_UNSUPPORTED;
+    for (int s = 0; s < open->all.n; s++) {
+        const char *name = open->all.at[s].name;
+        if (!open_reads(open, open->clash.a, s) && !open_reads(open, open->clash.b, s)) continue;
+        const int64_t size = size_that_fits(open, s);
+        if (size < 0) continue;
+        const char *help = arena_printf(diags->arena, "help: they fit for --dim %s=%lld",
+                                        str_escape(diags->arena, name, strlen(name), 120), (long long)size);
+        VEC_PUSH(diags->arena, &said->notes, help);
+        return;
+    }
+}
+
 /* True if the numbers are one expression of sizes. */
 static bool alike(struct graph *a, struct graph *b, int64_t x, int64_t y) {
     if (x == y) return !open_is(a->open, x) && !open_is(b->open, y);

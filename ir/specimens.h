@@ -11,6 +11,9 @@ bool specimens_agree(struct graph *a, struct graph *b, struct diags *diags);
 /* Gives both graphs, which agree, the sizes, atoms and numbers that they have once the text of `graph` is read: so what
  * is generated from that text is what is generated from them. 0, or -1 after E0439. Of a level before PLACED. */
 int specimens_settle(struct graph *graph, struct graph *twin, struct diags *diags);
+/* Makes the first error about shapes, E0377 or E0378, an E0439 if extents of open sizes were met that differ, and says
+ * for which size they do not. */
+void specimens_refuse_clash(struct diags *diags, struct open_sizes *open);
 
 /* E0439 for a node: `what` follows from an open size in a way that is not known. Names the sizes, and the option that
  * compiles for one size. Returns -1. */

@@ -144,21 +144,32 @@ static int masked(const struct classes *classes, int x) {
     return classes->hidden < 0 ? x : of(classes->builder, "a ? 0 : b", classes->hidden, x, x, 0);
 }
 
+/* The numbers of the classes along their dimension, others being 1. */
+static int class_numbers(const struct classes *classes) {
+    struct build *const builder = classes->builder;
+    const int axis = classes->loss->axis;
+    const int64_t n = classes->x.dims[axis];
+    const char *name = arena_printf(builder->graph->arena, "%s.classes", builder->node);
+    struct tensor list = {.ndim = classes->x.ndim};
+    for (int d = 0; d < list.ndim; d++) list.dims[d] = d == axis ? n : 1;
+    if (open_is(builder->graph->open, n)) { /* how many ones are before each */
+        const struct attr attrs[] = {attr_of_int("axis", axis), attr_of_int("exclusive", 1), attr_of_int("reverse", 0)};
+        const int ones = build_expand(builder, build_scalar(builder, RT_I64, 1), list.ndim, list.dims);
+        return ones < 0 ? -1 : build(builder, OP_CumSum, 1, &ones, 3, attrs);
+    }
+    int64_t *places = ARENA_ARRAY(builder->graph->arena, int64_t, n + 1);
+    for (int64_t i = 0; i < n; i++) places[i] = i;
+    return graph_add_const(builder->graph, name, RT_I64, list.ndim, list.dims, places);
+}
+
 /* The log-probability of the target class, selected by a comparison with all class numbers and a sum, whose gradients
  * and splits exist already. */
 static int pick_score(const struct classes *classes) {
-    struct arena *arena = classes->builder->graph->arena;
-    const int axis = classes->loss->axis;
-    int64_t n = classes->x.dims[axis], *places = ARENA_ARRAY(arena, int64_t, n + 1);
-    struct tensor beside = classes->x, list = {.ndim = classes->x.ndim};
-    for (int64_t i = 0; i < n; i++) places[i] = i;
-    for (int d = 0; d < list.ndim; d++) list.dims[d] = d == axis ? n : 1;
-    beside.dims[axis] = 1;
+    struct tensor beside = classes->x;
+    beside.dims[classes->loss->axis] = 1;
     const int target = build_reshape(classes->builder, classes->target, beside.ndim, beside.dims);
-    const char *name = arena_printf(arena, "%s.classes", classes->builder->node);
-    if (target < 0) return -1;
-    const int hot = build2(classes->builder, OP_Equal, target,
-                           graph_add_const(classes->builder->graph, name, RT_I64, list.ndim, list.dims, places));
+    const int numbers = target < 0 ? -1 : class_numbers(classes);
+    const int hot = numbers < 0 ? -1 : build2(classes->builder, OP_Equal, target, numbers);
     return sum_classes(classes, of(classes->builder, "a ? b : 0", hot, classes->scores, classes->scores, 0));
 }
 
@@ -214,13 +225,24 @@ static int smoothed(const struct classes *classes, int elements) {
     return of(classes->builder, "a - b * n", elements, uniform, uniform, share);
 }
 
+/* 1 / n as a scalar of type `dtype`, where n depends on open sizes. */
+static int open_share(struct build *builder, enum rt_dtype dtype, int64_t n) {
+    const char *name = arena_printf(builder->graph->arena, "%s.elements", builder->node);
+    const int number = build_cast(builder, graph_add_const(builder->graph, name, RT_I64, 0, NULL, &n), RT_F64);
+    const int share = number < 0 ? -1 : build2(builder, OP_Div, build_scalar(builder, RT_F64, 1), number);
+    return cast_to(builder, share, dtype);
+}
+
 static int reduce(struct build *builder, int loss, int weights, enum loss_reduction reduction) {
     if (loss < 0 || reduction == LOSS_NONE) return loss;
-    double elements = (double)tensor_elements(&builder->graph->tensors.at[loss]);
-    int sum = sum_all(builder, loss);
+    const struct tensor each = builder->graph->tensors.at[loss];
+    const int64_t elements = tensor_elements(&each);
+    const int sum = sum_all(builder, loss);
     if (reduction == LOSS_SUM) return sum;
-    int total = weights < 0 ? sum : sum_all(builder, weights);
-    return of(builder, weights < 0 ? "a * n" : "a / b", sum, total, sum, 1 / elements);
+    if (weights >= 0) return of(builder, "a / b", sum, sum_all(builder, weights), sum, 0);
+    if (open_is(builder->graph->open, elements))
+        return of(builder, "a * b", sum, open_share(builder, each.dtype, elements), sum, 0);
+    return of(builder, "a * n", sum, sum, sum, 1 / (double)elements);
 }
 
 int loss_of_classes(struct build *builder, const struct class_loss *loss) {
@@ -266,6 +288,13 @@ int loss_of_elements(struct build *builder, struct build_scope *scope, const cha
 
 /* ONNX's operators ------------------------------------------------------------------------------------------------ */
 
+static bool meets_target(const struct lower *lower, const struct tensor *x, const struct tensor *target) {
+    if (target->ndim != x->ndim - 1) return false;
+    for (int d = 0; d < target->ndim; d++)
+        if (!lower_meet(lower, target->dims[d], x->dims[d + (d >= 1)])) return false;
+    return true;
+}
+
 static int check_shapes(struct lower *lower, const struct tensor *x) {
     struct tensor target = lower_input(lower, 1);
     if (rt_dtype_is_float(target.dtype)) {
@@ -274,12 +303,13 @@ static int check_shapes(struct lower *lower, const struct tensor *x) {
                                         "-(targets * log_softmax(logits, 1)).sum(1).mean()");
         return -1;
     }
-    if (x->ndim < 2 || !loss_target_fits(x, 1, &target)) return lower_misfit(lower, lower->inputs[0], lower->inputs[1]);
-    if (x->dims[1] > LOSS_CLASSES) return lower_error(lower, 505, "too many classes");
+    if (x->ndim < 2 || !meets_target(lower, x, &target)) return lower_misfit(lower, lower->inputs[0], lower->inputs[1]);
+    if (open_most(lower_open(lower), x->dims[1]) > LOSS_CLASSES) return lower_error(lower, 505, "too many classes");
     if (!lower_has(lower, 2)) return 0;
     struct tensor weights = lower_input(lower, 2);
-    return weights.ndim == 1 && weights.dims[0] == x->dims[1] ? 0
-                                                              : lower_misfit(lower, lower->inputs[0], lower->inputs[2]);
+    return weights.ndim == 1 && lower_meet(lower, weights.dims[0], x->dims[1])
+               ? 0
+               : lower_misfit(lower, lower->inputs[0], lower->inputs[2]);
 }
 
 /* ONNX NegativeLogLikelihoodLoss-13; with `logits` SoftmaxCrossEntropyLoss-13. */

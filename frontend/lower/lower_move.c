@@ -170,18 +170,21 @@ static int refuse_traced(struct lower *lower, int axis, int parts) {
 
 /* The sizes of ONNX Split-18: as given, else equal parts with a smaller last one. */
 static int split_sizes(struct lower *lower, int64_t extent, int64_t *sizes) {
+    struct open_sizes *open = lower_open(lower);
     const int64_t *given;
     int n, count = lower->noutputs;
     if (lower_list(lower, 1, "split", &given, &n) < 0) return -1;
-    int64_t total = 0, share = (extent + count - 1) / count;
+    int64_t total = 0, share = open_quotient(open, open_sum(open, extent, count - 1), count);
     if (given && n != count) return lower_error(lower, 381, "%d sizes are given for %d outputs", n, count);
     if (lower->op->since >= 13 && lower_given(lower, "num_outputs") && lower_int(lower, "num_outputs") != count)
         return lower_error(lower, 381, "num_outputs is %lld, but there are %d outputs",
                            (long long)lower_int(lower, "num_outputs"), count);
     for (int i = 0; i < count; i++) {
-        sizes[i] = given ? given[i] : clamp(extent - total, 0, share);
-        if (sizes[i] < 0 || !rt_add(total, sizes[i], &total))
+        sizes[i] = given ? given[i] : within(open, open_sum(open, extent, -total), 0, share);
+        int64_t sum;
+        if (sizes[i] < 0 || !rt_add(total, sizes[i], &sum))
             return lower_error(lower, 381, "invalid size %lld", (long long)sizes[i]);
+        total = open_sum(open, total, sizes[i]);
     }
     if (total == extent) return 0;
     return lower_error(lower, 381, "the sizes add up to %lld, but the dimension has %lld elements", (long long)total,
@@ -229,7 +232,7 @@ int lower_split(struct lower *lower) {
     if (counted && counted->dim == axis)
         return lower_unsupported(lower, "equal parts of a dimension whose size depends on data");
     if (split_sizes(lower, x.dims[axis], sizes) < 0) return -1;
-    for (int i = 0; i < lower->noutputs; start += sizes[i++]) {
+    for (int i = 0; i < lower->noutputs; start = open_sum(lower_open(lower), start, sizes[i++])) {
         if (!lower_wants(lower, i)) continue;
         lower->outputs[i] = emit_piece(lower, lower->inputs[0], axis, sizes[i] ? start : 0, 1, sizes[i]);
         if (lower->outputs[i] < 0) return -1;

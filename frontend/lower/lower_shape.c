@@ -3,6 +3,32 @@
 
 #include "runtime/base/number/checked.h"
 
+/* Meets what must be equal for both shapes to have as many elements: where one of them has a single extent that the
+ * other has not, that and the product of those of the other; else, in the same place, those that the typical sizes make
+ * equal. `open`: an extent that is what is left; -1: there is none. */
+static void meet_elements(struct lower *lower, const struct tensor *from, const struct tensor *to, int open) {
+    struct open_sizes *sizes = lower_open(lower);
+    int64_t left[RT_MAX_NDIM], right = 1, product = 1;
+    int nleft = from->ndim, nright = 0;
+    memcpy(left, from->dims, sizeof left);
+    for (int d = 0; d < to->ndim; d++) {
+        int k = 0;
+        while (k < nleft && left[k] != to->dims[d]) k++;
+        if (k < nleft)
+            left[k] = left[--nleft];
+        else
+            right *= to->dims[d], nright++;
+    }
+    for (int k = 0; k < nleft; k++) product *= left[k];
+    if (open < 0 && (nleft == 1 || nright == 1)) {
+        lower_meet(lower, product, right);
+        return;
+    }
+    for (int d = 0; d < to->ndim && d < from->ndim; d++)
+        if (d != open && open_typical(sizes, from->dims[d]) == open_typical(sizes, to->dims[d]))
+            lower_meet(lower, from->dims[d], to->dims[d]);
+}
+
 /* The shape in which no operand is counted: an extent that is not known is the one that is left. Extents of 0 in one
  * place of both are the same dimension, and leave what the others do: of [2,0,8], [2,0,4,-1] is [2,0,4,2]. */
 static int reshape_whole(struct lower *lower, int n, const struct amount *given, int open) {
@@ -21,8 +47,8 @@ static int reshape_whole(struct lower *lower, int n, const struct amount *given,
     if (open >= 0) shape[open] = rest ? left / rest : 0;
     fits = fits && rt_product(shape, n, &rest);
     if (fits && rest == elements) return lower_result(lower, emit_reshape(lower, lower->inputs[0], n, shape));
-    for (int d = 0; d < n && d < x.ndim; d++)
-        if (d != open) lower_meet(lower, x.dims[d], shape[d]);
+    memcpy(to.dims, shape, (size_t)n * sizeof *shape);
+    if (fits) meet_elements(lower, &x, &to, open);
     return lower_error(lower, 377, "the shape does not have the %lld elements of the input %s", (long long)elements,
                        lower_type(lower, &x));
 }

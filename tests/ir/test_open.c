@@ -281,6 +281,27 @@ static void extents_of_windows_are_one_number(void **state) {
     }
 }
 
+/* The last of three equal parts is not negative from 2 on, whose bounds are not those of independent parts. */
+static void bounds_are_exact_for_few_sizes(void **state) {
+    static const struct open_range range = {2, 90, 1, 90};
+    struct arena arena;
+    (void)state;
+    arena_init(&arena, 0, NULL);
+    struct open_sizes *open = open_new(&arena, 0);
+    const int64_t n = open_add(open, "n", &range), part = rounded_up(open, n, 3), rest = open_sum(open, n, -2 * part);
+    int64_t least = INT64_MAX, most = INT64_MIN;
+    for (int64_t size = 2; size <= 90; size++) {
+        const int64_t is = size - 2 * ((size + 2) / 3);
+        if (is < least) least = is;
+        if (is > most) most = is;
+        assert_int_equal(open_at(open, rest, &size), is);
+    }
+    assert_int_equal(open_least(open, rest), least);
+    assert_int_equal(open_most(open, rest), most);
+    assert_int_equal(open_order(open, rest, part), OPEN_LESS_OR_EQUAL);
+    arena_free(&arena);
+}
+
 /* -2^62, a bound without end, is no product of an expression that is 256 in the specimen. */
 static void bounds_without_end_are_fixed(void **state) {
     (void)state;
@@ -302,6 +323,7 @@ int main(void) {
                                        cmocka_unit_test(divisors_hold_for_all_sizes),
                                        cmocka_unit_test(formulas_of_exporters),
                                        cmocka_unit_test(extents_of_windows_are_one_number),
+                                       cmocka_unit_test(bounds_are_exact_for_few_sizes),
                                        cmocka_unit_test(bounds_without_end_are_fixed)};
     return cmocka_run_group_tests_name("open", tests, NULL, NULL);
 }

@@ -19,7 +19,9 @@ LENIENT = {"Compress"}  # rows that ONNX Runtime runs at sizes which ONNX exclud
 def resized(array, dims, sizes, numbers):
     """An array of values that it has, with other extents where `dims` has the name of an open dimension."""
     shape = tuple(sizes[dims[axis]] if axis in dims else extent for axis, extent in enumerate(array.shape))
-    return array if shape == array.shape or not array.size else np.asarray(numbers.choice(array.ravel(), shape), array.dtype)
+    if shape == array.shape:
+        return array
+    return np.asarray(numbers.choice(array.ravel(), shape), array.dtype) if array.size else np.zeros(shape, array.dtype)
 
 
 class Replay:

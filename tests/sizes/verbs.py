@@ -13,6 +13,8 @@ from embedded import SUMS, VOCABULARY, tokens  # noqa: E402
 
 with needed():
     import numpy
+    import onnx
+    from onnx import TensorProto, helper, numpy_helper
 
 MODEL = os.path.join(SAMPLES, "llama_any.onnx")
 # plan, bounds of the batch, sizes of --dim: those that are checked
@@ -100,10 +102,59 @@ def check_touched(rankc, work):
     return f"{before} bytes of {planned['activations']} at the least sizes"
 
 
+def saved_model(work, nodes, inputs, outputs):
+    """A model without weights; inputs: name -> (type, shape)."""
+    path = os.path.join(work, "model.onnx")
+    ports = [helper.make_tensor_value_info(name, *of) for name, of in inputs.items()]
+    results = [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in outputs]
+    constants = [numpy_helper.from_array(numpy.ones(8, "f4"), "eight")]
+    graph = helper.make_graph([helper.make_node(*node, **more) for node, more in nodes], "model", ports, results, constants)
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8), path)
+    return path
+
+
+def check_parts(rankc, work):
+    """Three parts of an open dimension, the last of which may have no element, and a loss over open classes, by NumPy."""
+    nodes = [(("Split", ["x"], ["a", "b", "c"]), {"axis": 0, "num_outputs": 3}),
+             (("NegativeLogLikelihoodLoss", ["x", "t"], ["loss"]), {"reduction": "mean"})]
+    inputs = {"x": (TensorProto.FLOAT, ["n", "classes"]), "t": (TensorProto.INT64, ["n"])}
+    path, out = saved_model(work, nodes, inputs, ["a", "b", "c", "loss"]), os.path.join(work, "parts")
+    call(rankc, "compile", path, "-o", out, "-q", "--dim", "n=2..13", "--dim", "classes=1..9")
+    for n, classes in ((2, 1), (13, 9), (7, 4), (4, 9)):
+        random = numpy.random.default_rng(n)
+        x, t = random.integers(-8, 9, (n, classes)).astype("f4"), random.integers(0, classes, n)
+        numpy.save(os.path.join(work, "x.npy"), x)
+        numpy.save(os.path.join(work, "t.npy"), t)
+        call(rankc, "run", out, *(word for name in "xt" for word in ("--input", f"{name}={work}/{name}.npy")), "--output-dir", f"{work}/got")
+        found, share = outputs_of(f"{work}/got"), -(-n // 3)
+        for name, part in zip("abc", (x[:share], x[share:2 * share], x[2 * share:])):
+            expect(numpy.array_equal(found[name], part), f"{name} at {n}: {found[name]}")
+        wanted = -x[numpy.arange(n), t].astype("f8").sum() / n
+        expect(abs(found["loss"] - wanted) <= 4 * numpy.finfo("f4").eps * abs(wanted), f"loss at {n}: {found['loss']}, not {wanted}")
+    return "at 4 sizes"
+
+
+def check_refusals(rankc, work):
+    """What fits for one size alone is refused, and which size that is."""
+    number = (TensorProto.FLOAT, ["n"])
+    cases = {"Add": ([(("Add", ["x", "eight"], ["y"]), {})], {"x": number}, ["n=1..13"], "n=8"),
+             "Reshape": ([(("Shape", ["eight"], ["shape"]), {}), (("Reshape", ["x", "shape"], ["y"]), {})], {"x": number}, ["n=1..13"], "n=8"),
+             "MaxPool": ([(("MaxPool", ["x"], ["y"]), {"kernel_shape": [3]})], {"x": (TensorProto.FLOAT, [1, 1, "n"])}, ["n=1..13"],
+                         "n=3..13")}
+    for name, (nodes, inputs, dims, wanted) in cases.items():
+        path = saved_model(work, nodes, inputs, ["y"])
+        options = [word for dim in dims for word in ("--dim", dim)]
+        said = call(rankc, "compile", path, "-o", f"{work}/refused", "-q", *options, status=4).stderr
+        expect("E0439" in said and said.strip().endswith(f"for --dim {wanted}"), f"{name}: {said}")
+        call(rankc, "compile", path, "-o", f"{work}/{name}", "-q", "--dim", wanted)
+    return f"{len(cases)} cases"
+
+
 def main():
     rankc = rankc_of(__doc__)
     return report([(f"verify --numeric, {name}", lambda work, name=name: check_plan(rankc, work, name)) for name in PLANS] +
-                  [("run by file name", lambda work: check_by_name(rankc, work)), ("dumps", lambda work: check_dumps(rankc, work)), ("touched", lambda work: check_touched(rankc, work))])
+                  [("run by file name", lambda work: check_by_name(rankc, work)), ("dumps", lambda work: check_dumps(rankc, work)), ("touched", lambda work: check_touched(rankc, work)),
+                   ("parts", lambda work: check_parts(rankc, work)), ("refusals", lambda work: check_refusals(rankc, work))])
 
 
 if __name__ == "__main__":

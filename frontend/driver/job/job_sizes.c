@@ -77,8 +77,9 @@ int job_import_open(struct job *job, int (*import)(struct job *job)) {
         const int status = job_import_pair(job, import, first);
         job->diags = diags;
         const int code = tried.errors ? tried.all.at[0].code : 0;
-        if (!status || first + 2 >= OPEN_SPECIMENS || (code != 439 && code != 505))
-            return job_name_sizes(job, &tried, 0), diags_append(diags, &tried), status;
+        if (status && first + 2 < OPEN_SPECIMENS && (code == 439 || code == 505)) continue;
+        if (status && job->graph) specimens_refuse_clash(&tried, job->graph->open);
+        return job_name_sizes(job, &tried, 0), diags_append(diags, &tried), status;
     }
 }
 
