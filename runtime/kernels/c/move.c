@@ -15,6 +15,7 @@
 #define NARROW     8    /* extent below which a square would be mostly empty */
 #define STRIP      1024 /* elements of the other dimension that are then walked at a time */
 #define SAME_PLACE 512  /* bytes; lines at a multiple of it share few places of a cache of 64 sets of lines */
+#define SHORT_RUN  128  /* bytes at most that are copied without a call */
 #define LANE_BYTES 16   /* of a vector in which elements change places */
 
 #if defined __clang__ || __GNUC__ >= 12
@@ -108,6 +109,16 @@ static int64_t dense(int64_t *strides, const int64_t *dims, int ndim) {
         count *= dims[d];
     }
     return count;
+}
+
+/* memcpy, without a call for short runs of LANE_BYTES or more, which are copied in pieces; the last two may overlap. */
+static inline void copy_bytes(char *y, const char *x, int64_t n) {
+    if (n < LANE_BYTES || n > SHORT_RUN) {
+        memcpy(y, x, (size_t)n);
+        return;
+    }
+    for (int64_t i = 0; i < n - LANE_BYTES; i += LANE_BYTES) memcpy(y + i, x + i, LANE_BYTES);
+    memcpy(y + n - LANE_BYTES, x + n - LANE_BYTES, LANE_BYTES);
 }
 
 /* The orders of lanes that interleave halves of two vectors. */
