@@ -120,6 +120,19 @@ static void pack_floats(struct target *at, int64_t index, int64_t run) {
     }
 }
 
+/* Packs n bytes of a row (c, taps) from element `first` on, as packed_place would: without its divisions. */
+static void pack_windows(const struct load_part *part, int64_t row, int64_t first, const unsigned char *values,
+                         int64_t n) {
+    const struct rt_packed *panels = &part->panels;
+    unsigned char *to = part->dst + rt_quad_place(panels->k, 0, row);
+    int64_t channel = first / panels->taps, tap = first % panels->taps;
+    for (int64_t i = 0; i < n; i++) {
+        const int64_t p = tap * panels->channels + channel;
+        to[p / RT_QUAD * RT_QUAD * RT_PANEL + p % RT_QUAD] = values[i];
+        if (++tap == panels->taps) tap = 0, channel++;
+    }
+}
+
 /* Packs `run` elements of one row, of 8-bit integers. */
 static void pack_bytes(struct target *at, int64_t index, int64_t run) {
     const struct load_part *part = at->part;
@@ -128,7 +141,11 @@ static void pack_bytes(struct target *at, int64_t index, int64_t run) {
     for (int64_t j = 0, n; j < run; j += n) {
         n = run - j < PIECE ? run - j : PIECE;
         fetch(at, index + j, n, values, part->weight->dtype);
-        for (int64_t i = 0; i < n; i++) part->dst[packed_place(part, at->row, at->column + j + i)] = values[i] ^ shift;
+        for (int64_t i = 0; i < n; i++) values[i] ^= shift;
+        if (part->weight->packing == RT_PACK_ROWS)
+            for (int64_t i = 0; i < n; i++) part->dst[packed_place(part, at->row, at->column + j + i)] = values[i];
+        else
+            pack_windows(part, at->row, at->column + j, values, n);
     }
 }
 

@@ -205,7 +205,7 @@ RT_CAST_WHOLE(uint8_t, u8, 0, UINT8_MAX, RT_CAST_FLOAT_NARROW)
 /* Quantised values: an integer that f32 holds, between two numbers of the type; NaN becomes 0. */
 #define RT_CODE(T, t)                                                                                                  \
     RT_INLINE T rt_code_##t(float x, float least, float most) {                                                        \
-        float inside = x == x ? x : 0;                                                                                 \
+        float inside = least == 0 || x == x ? x : 0; /* a NaN is not above `least` */                                  \
         inside = inside > least ? inside : least;                                                                      \
         return (T)(int32_t)(inside < most ? inside : most);                                                            \
     }
