@@ -44,6 +44,8 @@ struct pass_context {
     /* kernels of packed products apply an epilogue to each block of the result */
     bool block_epilogues;
     bool row_programs; /* kernels are written for Rows and Columns (ir/expr/row_program.h) */
+    /* they give the bits of their nodes' own kernels, and have a buffer for each value of a row */
+    bool exact_rows;
     enum attention_kind attention;
     const struct target_kernel *kernels; /* by enum op_id, that of operators of the user last; NULL: the rows say all */
     const struct training *training; /* how parameters are updated (train/training.h); NULL: the graph says it all */

@@ -14,10 +14,6 @@
 #include "ir/expr/eval.h"
 #include "passes/train/training.h"
 
-enum {
-    PARALLEL_ELEMENTS = 1 << 15 /* with fewer, starting threads costs more than they save */
-};
-
 /* A slice: one loop, over as many elements as the caller says. */
 static void make_flat_loop(struct loops *loops) {
     loops->n = 1;
@@ -286,12 +282,9 @@ static const char *of_point(const struct loops *loops, int d, int64_t stride) {
 /* The OpenMP pragma of loop d: threads share the outermost loop, the innermost is vectorised. `simd` is valid, since a
  * result overlaps an operand only where element i lies on element i, which the compiler cannot know. */
 static const char *pragma_of(const struct loops *loops, int d, int64_t elements) {
-    struct open_sizes *open = loops->graph->open;
-    const bool threads = d == 0 && open_most(open, elements) >= PARALLEL_ELEMENTS, vectors = d == loops->n - 1;
-    const char *pragma = threads ? vectors ? "parallel for simd" : "parallel for" : vectors ? "simd" : "";
-    if (!threads || open_least(open, elements) >= PARALLEL_ELEMENTS) return pragma;
-    return arena_printf(loops->arena, "%s if (%lld >= %s)", pragma, (long long)elements,
-                        extents_fixed(loops->graph, PARALLEL_ELEMENTS));
+    const bool vectors = d == loops->n - 1;
+    if (d) return vectors ? "simd" : "";
+    return loops_pragma(loops, elements, vectors ? "parallel for simd" : "parallel for", vectors ? "simd" : "");
 }
 
 static void bind_loops(struct loops *loops, struct tmpl_env *env, bool block) {

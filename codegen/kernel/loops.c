@@ -10,8 +10,9 @@
 #include "ir/op.h"
 
 enum {
-    VECTOR_BYTES = 16, /* of a memory access */
-    MOST_WIDTH = 8     /* largest number of elements in a vector */
+    VECTOR_BYTES = 16,          /* of a memory access */
+    MOST_WIDTH = 8,             /* largest number of elements in a vector */
+    PARALLEL_ELEMENTS = 1 << 15 /* with fewer, starting threads costs more than they save */
 };
 
 void loops_strides(struct loops *loops, int k, int ndim) {
@@ -107,6 +108,14 @@ void loops_bind_open(const struct loops *loops, struct tmpl_env *env, bool narro
     tmpl_set(env, "extents_parameters",
              loops->open ? extents_parameters(loops->arena, narrow ? "int" : "int64_t") : "");
     tmpl_set(env, "extents_arguments", loops->open ? extents_arguments(loops->arena) : "");
+}
+
+const char *loops_pragma(const struct loops *loops, int64_t elements, const char *threads, const char *alone) {
+    struct open_sizes *open = loops->graph->open;
+    if (open_most(open, elements) < PARALLEL_ELEMENTS) return alone;
+    if (open_least(open, elements) >= PARALLEL_ELEMENTS) return threads;
+    return arena_printf(loops->arena, "%s if (%lld >= %s)", threads, (long long)elements,
+                        extents_fixed(loops->graph, PARALLEL_ELEMENTS));
 }
 
 int loops_width(const struct loops *loops) {

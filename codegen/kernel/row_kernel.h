@@ -1,5 +1,5 @@
-/* CUDA kernels for nodes Rows and Columns: row programs (ir/expr/row_program.h), such as a norm or a softmax with its
- * neighbours, become one kernel each. */
+/* Functions for nodes Rows and Columns: row programs (ir/expr/row_program.h), such as the gradient of a norm with its
+ * neighbours, become one function each, in the way of the target (struct row_writer). */
 #ifndef CODEGEN_ROW_KERNEL_H
 #define CODEGEN_ROW_KERNEL_H
 
@@ -10,8 +10,5 @@
  * of equal text. *tensors: its *n pointer arguments, outputs first. */
 const char *row_kernel_call(struct kernels *kernels, const struct rankplan *plan, const struct rank_class *class,
                             int node, int **tensors, int *n);
-
-/* Bytes of scratch memory that a node Columns needs. */
-int64_t row_kernel_scratch(const struct graph *graph, const struct rank_class *class, const struct node *node);
 
 #endif

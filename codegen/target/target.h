@@ -37,25 +37,35 @@ struct target_file {
         "c/main.c.in", "main.c"                                                                                        \
     }
 
+struct row_kernel;
+struct tmpl_env;
+
+/* Binds the holes of the templates of nodes Rows and Columns. */
+struct row_writer {
+    void (*rows)(struct row_kernel *kernel, struct tmpl_env *env);
+    void (*columns)(struct row_kernel *kernel, struct tmpl_env *env);
+};
+
 struct target {
     const char *name, *help;
-    const char *source_suffix;                    /* of a rank's source */
-    const char *head_template;                    /* what a rank's source includes */
-    const char *linkage;                          /* of a rank's functions that the host calls; NULL: that of C */
-    const char *elementwise_template;             /* an elementwise kernel */
-    const char *vector_template;                  /* one with vectors (Note [Vectors] in loops.c); NULL: none */
-    const char *rows_template, *columns_template; /* kernels of nodes Rows and Columns; NULL: not supported */
-    const char *epilogue_template;                /* the epilogue of a packed product; NULL: not supported */
-    const struct target_file *files;              /* other files, once each; ends with NULLs */
-    const struct target_function *functions;      /* ends with NULLs */
-    const char *call_prefix;                      /* of calls of the runtime: "rt_" */
+    const char *source_suffix;        /* of a rank's source */
+    const char *head_template;        /* what a rank's source includes */
+    const char *linkage;              /* of a rank's functions that the host calls; NULL: that of C */
+    const char *elementwise_template; /* an elementwise kernel */
+    const char *vector_template;      /* one with vectors (Note [Vectors] in loops.c); NULL: none */
+    const struct row_writer *rows;    /* kernels of nodes Rows and Columns; NULL: none */
+    const char *rows_template, *columns_template;
+    const char *epilogue_template;           /* the epilogue of a packed product; NULL: not supported */
+    const struct target_file *files;         /* other files, once each; ends with NULLs */
+    const struct target_function *functions; /* ends with NULLs */
+    const char *call_prefix;                 /* of calls of the runtime: "rt_" */
     const struct target_arguments *arguments;
-    const char *copy;                    /* opens a call that copies bytes in arenas: (to, from, bytes */
-    const char *unsafe_in_paths;         /* bytes that its compiler interprets in the path of its working directory;
+    const char *copy;                  /* opens a call that copies bytes in arenas: (to, from, bytes */
+    const char *unsafe_in_paths;       /* bytes that its compiler interprets in the path of its working directory;
                                                 NULL: none */
-    enum user_target user_kernel;        /* the kernels that operators of the user have for it */
-    const char *device;                  /* the struct rt_device of its programs */
-    bool library_products, row_programs; /* of pass_context */
+    enum user_target user_kernel;      /* the kernels that operators of the user have for it */
+    const char *device;                /* the struct rt_device of its programs */
+    bool library_products, exact_rows; /* of pass_context */
     struct plan_kernels kernels;
 };
 

@@ -2,6 +2,7 @@
 
 #include <string.h>
 
+#include "codegen/kernel/row_buffers.h"
 #include "passes/pipeline.h"
 #include "runtime/base/scratch.h"
 #include "runtime/base/shape/linear_attention.h"
@@ -114,6 +115,10 @@ const struct target target_c = {.name = "c",
                                 .head_template = "c/head.c.in",
                                 .elementwise_template = "c/elementwise.c.in",
                                 .epilogue_template = "c/epilogue.c.in",
+                                .rows = &row_buffers,
+                                .rows_template = "c/rows.c.in",
+                                .columns_template = "c/columns.c.in",
+                                .exact_rows = true,
                                 .files = files,
                                 .functions = target_c_functions,
                                 .call_prefix = "rt_",
@@ -127,7 +132,8 @@ const struct target *const targets[] = {&target_c, &target_cuda, NULL};
 struct pass_context target_pass_context(const struct target *target) {
     return (struct pass_context){.library_products = target->library_products,
                                  .block_epilogues = target->epilogue_template != NULL,
-                                 .row_programs = target->row_programs,
+                                 .row_programs = target->rows != NULL,
+                                 .exact_rows = target->exact_rows,
                                  .kernels = target->kernels.of};
 }
 

@@ -1,4 +1,4 @@
-#include "codegen/kernel/row_kernel.h"
+#include "codegen/kernel/row_threads.h"
 #include "codegen/target/target.h"
 #include "passes/pipeline.h"
 #include "passes/plan/machine/cost.h"
@@ -117,6 +117,7 @@ const struct target target_cuda = {.name = "cuda",
                                    .linkage = "extern \"C\" ",
                                    .elementwise_template = "cuda/elementwise.cu.in",
                                    .vector_template = "cuda/elementwise_vector.cu.in",
+                                   .rows = &row_threads,
                                    .rows_template = "cuda/rows.cu.in",
                                    .columns_template = "cuda/columns.cu.in",
                                    .files = files,
@@ -128,5 +129,4 @@ const struct target target_cuda = {.name = "cuda",
                                    .unsafe_in_paths = "\"$`\\", /* nvcc runs a shell with the path in double quotes */
                                    .user_kernel = USER_CUDA,
                                    .library_products = true,
-                                   .row_programs = true,
                                    .kernels = {.holds_inputs = true, .of = kernels}};

@@ -48,7 +48,7 @@ bool elementwise_is_fusible(const struct graph *graph, const struct node *node) 
 }
 
 bool elementwise_joins_chain(const struct graph *graph, const struct pass_context *context, const struct node *node) {
-    const bool casts = !context->row_programs && casts_integers(graph, node);
+    const bool casts = !context->library_products && casts_integers(graph, node);
     return (casts || !is_other_cast(graph, node)) && is_fusible(graph, node);
 }
 

@@ -77,7 +77,7 @@ static bool calls_functions(const struct expr *e) {
 static bool is_cheap(const struct fuser *f, const struct fusion *fusion) {
     bool calls = calls_functions(fusion->chain.value[0]);
     for (int i = 0; i < fusion->chain.nnamed; i++) calls = calls || calls_functions(fusion->chain.named[i]);
-    return !calls || f->context->row_programs; /* of the targets for GPUs */
+    return !calls || f->context->library_products; /* of the targets for GPUs */
 }
 
 /* True if the tensor may be computed for each of its readers (Note [Repeated values]). */

@@ -22,6 +22,13 @@
  * less than a row program. */
 enum { LONGEST_SOFTMAX = 8192 };
 
+/* Note [Exact rows]
+ * Where row programs give the bits of their nodes' own kernels (exact_rows), a node computes the same alone, among
+ * others, and copied for recomputation or to another stage, which has other neighbours. Norms and softmax are then left
+ * to their kernels, whose sums have an order of their own. A program is worth while if it saves a tensor of full size;
+ * ROW_BYTES are what the buffers of a row may take of a core's cache. */
+enum { ROW_BYTES = 1 << 18 };
+
 struct fuser {
     struct graph *graph;
     const struct pass_context *context;
@@ -205,10 +212,15 @@ static bool reduces_rows(const struct node *node, const struct tensor *x) {
     return node->op->fold && naxes == 1 && is_along_rows(x, axes[0]) && attr_int(node, "keepdims", 1);
 }
 
+/* True for a norm or softmax, unless a kernel of its own computes it in any case. */
+static bool is_norm(const struct fuser *f, const struct node *node) {
+    return !f->context->exact_rows && row_is_norm(node);
+}
+
 /* True for a norm, and for a softmax along rows that are not too long at any size. */
 static bool normalises_rows(const struct fuser *f, const struct node *node, const struct tensor *x) {
     const struct attr *axis = attr_find(node, "axis");
-    if (!row_is_norm(node) || !axis) return row_is_norm(node);
+    if (!is_norm(f, node) || !axis) return is_norm(f, node);
     return is_along_rows(x, axis->value) && open_most(f->graph->open, x->dims[x->ndim - 1]) <= LONGEST_SOFTMAX;
 }
 
@@ -291,9 +303,16 @@ static int last_member(const struct region *r) {
     return r->members.node[r->members.n - 1];
 }
 
+/* True if the buffers of a row do not get too large at any size (Note [Exact rows]). */
+static bool fits(const struct fuser *f, const struct region *r) {
+    const int64_t columns = open_most(f->graph->open, r->full.dims[r->full.ndim - 1]);
+    const int64_t most = ROW_BYTES / (int64_t)rt_dtype_bytes(r->dtype) / row_names(f->graph, &r->members);
+    return !f->context->exact_rows || columns <= most;
+}
+
 static bool is_possible(const struct fuser *f, struct region *r) {
     int next;
-    return row_names(f->graph, &r->members) <= EXPR_NAMED && find_results(f, r, &r->members) &&
+    return row_names(f->graph, &r->members) <= EXPR_NAMED && fits(f, r) && find_results(f, r, &r->members) &&
            find_place(f, r, last_member(r), &next);
 }
 
@@ -378,6 +397,12 @@ static void set_splits(struct graph *graph, struct node *node, const struct tens
     }
 }
 
+/* Lists the nodes in graph->members as parts of the new one. */
+static void name_members(const struct fuser *f, int made, const int *nodes, int n) {
+    for (int i = 0; i < n; i++)
+        VEC_PUSH(f->graph->arena, &f->graph->members, (struct member){made, node_at(f, nodes[i])->name});
+}
+
 /* Puts the new node before node `next`, and removes the nodes in `gone`. */
 static void replace(struct fuser *f, int made, int next, const int *gone, int ngone) {
     put_before(f, made, next);
@@ -391,7 +416,16 @@ static void write_rows(struct fuser *f, struct region *r, int seed) {
         BUG("a region that is_possible accepted cannot be fused");
     int made = row_program_add(f->graph, OP_Rows, &r->members, node_at(f, seed));
     set_splits(f->graph, &f->graph->nodes.at[made], &r->full);
+    name_members(f, made, r->members.node, r->members.n);
     replace(f, made, next, r->members.node, r->members.n);
+}
+
+/* True if it is worth while to fuse the region. */
+static bool pays(const struct fuser *f, const struct region *r) {
+    bool full = false;
+    for (int i = 0; i < r->members.n; i++)
+        full = full || !is_column(tensor_at(f, node_at(f, r->members.node[i])->outputs[0]), &r->full);
+    return r->members.n > 1 && (full || !f->context->exact_rows);
 }
 
 static void fuse_rows(struct fuser *f, int seed) {
@@ -400,7 +434,7 @@ static void fuse_rows(struct fuser *f, int seed) {
     r.members.node[r.members.n++] = seed;
     if (!is_taken(f, &r, seed) || !is_possible(f, &r)) return;
     grow(f, &r);
-    if (r.members.n > 1 || row_is_norm(node)) write_rows(f, &r, seed);
+    if (pays(f, &r) || is_norm(f, node)) write_rows(f, &r, seed);
 }
 
 /* Columns ---------------------------------------------------------------------------------------------------------- */
@@ -425,7 +459,7 @@ static bool is_needed(const struct fuser *f, int tensor) {
         return true;
     for (int u = 0; u < f->readers[tensor].nodes.n; u++) {
         const struct node *user = node_at(f, f->readers[tensor].nodes.at[u]);
-        if (!elementwise_is_fusible(f->graph, user) && !user->op->fold && !row_is_norm(user)) return true;
+        if (!elementwise_is_fusible(f->graph, user) && !user->op->fold && !is_norm(f, user)) return true;
     }
     return false;
 }
@@ -564,6 +598,8 @@ static void fuse_columns(struct fuser *f, int sum) {
     int made = row_program_add(f->graph, OP_Columns, &r.members, &like);
     attr_set(f->graph, &f->graph->nodes.at[made], attr_of_int("keepdims", attr_int(&like, "keepdims", 1)));
     set_splits(f->graph, &f->graph->nodes.at[made], &r.full);
+    name_members(f, made, r.members.node, r.members.n);
+    name_members(f, made, gone, ngone);
     replace(f, made, next, gone, ngone);
 }
 

@@ -324,6 +324,6 @@ static int replaced_by_name(void *env, int id) {
 }
 
 int pass_quantised_products(struct graph *graph, const struct pass_context *context) {
-    struct walk walk = {{graph, context->diags, NULL}, !context->row_programs};
+    struct walk walk = {{graph, context->diags, NULL}, !context->library_products};
     return graph->train ? 0 : rewrite_each(graph, replaced_by_name, &walk);
 }

@@ -307,6 +307,30 @@ RT_DECLARE_ROPE(fp16, f32, float)
  * of the elements before i, dx[i] = P[i] S[i], where S[i] = dy[i] + x[i+1] S[i+1]; with `exclusive` S[i] = dy[i+1] +
  * x[i+1] S[i+1]. There is no division, so zeros need no care. */
 
+/* The reductions of rows, one after the other, by the calling thread alone. */
+#define RT_DECLARE_REDUCE_ROWS(T, s)                                                                                   \
+    void rt_rows_sum_##s(T *y /* (rows) */, const T *x /* (rows,r) */, int64_t rows, int64_t r);                       \
+    void rt_rows_prod_##s(T *y /* (rows) */, const T *x /* (rows,r) */, int64_t rows, int64_t r);                      \
+    void rt_rows_max_##s(T *y /* (rows) */, const T *x /* (rows,r) */, int64_t rows, int64_t r);                       \
+    void rt_rows_min_##s(T *y /* (rows) */, const T *x /* (rows,r) */, int64_t rows, int64_t r);
+
+RT_NUMBERS(RT_DECLARE_REDUCE_ROWS)
+
+#define RT_DECLARE_HALF_ROWS(T, s) void rt_rows_max_##s(T *y /* (rows) */, const T *x, int64_t rows, int64_t r);
+
+RT_HALVES(RT_DECLARE_HALF_ROWS)
+
+/* Sums of up to RT_COLUMNS neighbouring columns in the order of rt_reduce_sum: row p is added to part[p % RT_LANES]. */
+enum { RT_LANES = 8, RT_COLUMNS = 64 };
+struct rt_column_sums {
+    double part[RT_LANES][RT_COLUMNS];
+};
+
+static inline double rt_column_sum(const struct rt_column_sums *s, int64_t j) {
+    return ((s->part[0][j] + s->part[4][j]) + (s->part[2][j] + s->part[6][j])) +
+           ((s->part[1][j] + s->part[5][j]) + (s->part[3][j] + s->part[7][j]));
+}
+
 /* Sum of the squares of all n elements in f64: blocks of 2^14 elements in the order above, then the blocks in order. */
 void rt_sum_squares_f32(double *y, const float *x, int64_t n);
 void rt_sum_squares_f64(double *y, const double *x, int64_t n);

@@ -10,13 +10,18 @@
 #include <string.h>
 
 enum {
-    LANES = 8,       /* partial results of Note [Order of sums] */
+    LANES = RT_LANES,
     CHAINS = 8,      /* vectors, or rows, that are reduced at a time */
     BLOCK = 64,      /* rows that are read again for each lane; a multiple of LANES */
     TILE = 128,      /* neighbouring columns that are reduced together, where the reduced dimension is not the last */
     ROW_BLOCK = 512, /* elements of a row of halves that are widened together */
     BAND = 64        /* short rows that are reduced together, where it is */
 };
+
+/* Rows of r elements of which one call reduces so many. */
+static inline int64_t rows_together(int64_t r) {
+    return r < BAND / CHAINS ? BAND : CHAINS;
+}
 
 #define ARGBEST_ROWS (1 << 30) /* whose positions an INDEX of 32 bits holds */
 
