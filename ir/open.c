@@ -44,7 +44,9 @@ static const struct {
     {100000, 1009, 233333, 1009}, {131000, 1009, 305666, 1009}, {117000, 1009, 273000, 1009},
     {149000, 1009, 347666, 1009}, {9000, 1009, 21000, 1009},    {11000, 1009, 25666, 1009},
     {700, 211, 1633, 211},        {900, 211, 2100, 211},        {2500, 211, 5833, 37},
-    {3100, 211, 7233, 37},        {1300, 211, 211, 23},         {1700, 211, 307, 23}};
+    {3100, 211, 7233, 37},        {1300, 211, 211, 23},         {1700, 211, 307, 23},
+    {1500, 211, 409, 31},         {1900, 211, 503, 31},         {1150, 211, 307, 29},
+    {1550, 211, 401, 29}};
 
 static int64_t least_prime(const struct open_sizes *open) {
     return magnitudes[open->specimen].least;
@@ -56,7 +58,7 @@ static bool is_known(const struct open_sizes *open, int64_t value) {
 
 /* True if all its factors are small, as those of fixed numbers of models are. */
 static bool is_smooth(int64_t value) {
-    enum { MOST = 31 };
+    enum { MOST = 7 };
     for (int64_t d = 2; d <= MOST; d++)
         while (value && value % d == 0) value /= d;
     return value >= -1 && value <= 1;
@@ -86,6 +88,12 @@ static bool is_free(const struct open_sizes *open, int64_t value, int64_t apart,
     return soon ? stands_apart(open, value, apart) : !is_known(open, value);
 }
 
+/* Primes of the two specimens of a pair differ, so that no number is the same in both: they leave less than half of the
+ * divisor, or more. */
+static bool is_of_specimen(const struct open_sizes *open, int64_t prime, int64_t divisor) {
+    return (prime % divisor > divisor / 2) == open->specimen % 2;
+}
+
 /* A multiple of the size's unit by a prime that no other size of the specimen, nor this size in another specimen, is
  * near to. */
 static int64_t specimen_of(const struct open_sizes *open, const struct open_range *size) {
@@ -97,8 +105,9 @@ static int64_t specimen_of(const struct open_sizes *open, const struct open_rang
     int64_t value = least_prime(open) + away * step;
     if (value < near) value = near;
     value += step + (least - value) % step;
-    const int64_t far = value + SOON * step;
-    while (!is_prime(value) || !is_free(open, value, APART, value < far) ||
+    int64_t divisor = 5, far = value + SOON * step;
+    while (step % divisor == 0) divisor += 2;
+    while (!is_prime(value) || !is_of_specimen(open, value, divisor) || !is_free(open, value, APART, value < far) ||
            !is_free(open, value * unit, APART, value < far))
         value += step;
     return value * unit;
@@ -252,11 +261,10 @@ static int64_t constant_of(const struct open_sizes *open, enum open_kind kind, i
 }
 
 /* The first prime from `value` on that can stand for a / b, and what it leaves of a for the rest; b is 0 where there is
- * none. Those of the two specimens of a pair differ, so that no number is the same in both: divided by 4 they leave 1
- * and 3. */
+ * none. */
 static int64_t free_prime(const struct open_sizes *open, int64_t value, int64_t a, int64_t b) {
     const int64_t far = value + SOON;
-    while (value % 4 != 1 + 2 * (open->specimen % 2) || !is_prime(value) || !is_free(open, value, 2, value < far) ||
+    while (!is_prime(value) || !is_of_specimen(open, value, 4) || !is_free(open, value, 2, value < far) ||
            (b && !is_free(open, a - b * value, 1, value < far)))
         value++;
     return value;

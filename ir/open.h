@@ -36,7 +36,7 @@
 
 enum {
     OPEN_SIZES = RT_MAX_SIZES,
-    OPEN_SPECIMENS = 12,  /* that a compile tries */
+    OPEN_SPECIMENS = 16,  /* that a compile tries */
     OPEN_DEPTH = 12,      /* factors of a product */
     OPEN_LEAST_ATOM = 100 /* smaller numbers are not taken for atoms in products */
 };

@@ -83,10 +83,10 @@ int job_import_pair(struct job *job, int (*import)(struct job *job), int first);
 int job_import_open(struct job *job, int (*import)(struct job *job));
 /* Replaces numbers of a specimen by what they are made of, in diagnostics from index `first` on. */
 void job_name_sizes(const struct job *job, struct diags *diags, int first);
-/* Generates the program from the twin, too. E0439 unless its files are those of `program`. */
+/* Generates the program from the twin, too. E0439 unless its files are those of `program`, and its manifest. */
 int job_check_twin(const struct job *job, const struct program *program);
 /* After `tried`, the errors of making a program: imports the model as the next pair of specimens if a number may have
- * had the value of another by chance. -1: that is not so, or the import is refused. */
+ * had the value of another by chance, or be too large. -1: that is not so, or the import is refused. */
 int job_other_specimens(struct job *job, const struct diags *tried);
 
 /* job_training.c */

@@ -65,8 +65,13 @@ void job_name_sizes(const struct job *job, struct diags *diags, int first) {
     }
 }
 
-/* A number that is fixed may have the value of a size by chance, and sizes may be too large for a model: other
- * specimens are tried then, from job->first on, and the errors are those of the last. */
+/* A number that is fixed may have the value of a size by chance, and sizes may be too large for a model. */
+static bool others_may_do(const struct diags *tried) {
+    const int code = tried->errors ? tried->all.at[0].code : 0;
+    return code == 439 || code == 505;
+}
+
+/* Where they may do, other specimens are tried, from job->first on, and the errors are those of the last. */
 int job_import_open(struct job *job, int (*import)(struct job *job)) {
     struct diags *diags = job->diags;
     if (job->options->train) return refuse_training(job);
@@ -76,8 +81,7 @@ int job_import_open(struct job *job, int (*import)(struct job *job)) {
         job->diags = &tried;
         const int status = job_import_pair(job, import, first);
         job->diags = diags;
-        const int code = tried.errors ? tried.all.at[0].code : 0;
-        if (status && first + 2 < OPEN_SPECIMENS && (code == 439 || code == 505)) continue;
+        if (status && first + 2 < OPEN_SPECIMENS && others_may_do(&tried)) continue;
         if (status && job->graph) specimens_refuse_clash(&tried, job->graph->open);
         return job_name_sizes(job, &tried, 0), diags_append(diags, &tried), status;
     }
@@ -101,8 +105,7 @@ static bool is_text(const struct program_file *file) {
 
 int job_other_specimens(struct job *job, const struct diags *tried) {
     struct diags *diags = job->diags, said; /* what the import said before */
-    const int code = tried->errors ? tried->all.at[0].code : 0;
-    if (!job->model || !job->twin || code != 439 || job->specimen + 2 >= OPEN_SPECIMENS) return -1;
+    if (!job->model || !job->twin || !others_may_do(tried) || job->specimen + 2 >= OPEN_SPECIMENS) return -1;
     diags_init(&said, job->arena);
     job->first = job->specimen + 2;
     job->diags = &said;
@@ -111,6 +114,16 @@ int job_other_specimens(struct job *job, const struct diags *tried) {
     const int status = job_import(job, NULL);
     job->diags = diags;
     return status;
+}
+
+/* E0439 unless both have one manifest, but for the hashes of files. */
+static int check_manifest(const struct job *job, const struct job *twin) {
+    struct manifest manifest = job_manifest(job, NULL), other = job_manifest(twin, NULL);
+    manifest.estimate = other.estimate = NULL;
+    const char *text = manifest_text(&manifest), *same = manifest_text(&other);
+    if (!text || !same) return job_out_of_memory(job);
+    if (strcmp(text, same) == 0) return 0;
+    return specimens_refuse(job->diags, job->graph->open, difference(job->arena, text, same), "a number of the plan");
 }
 
 int job_check_twin(const struct job *job, const struct program *program) {
@@ -132,5 +145,5 @@ int job_check_twin(const struct job *job, const struct program *program) {
         const char *where = is_text(file) ? difference(job->arena, file->bytes, same->bytes) : file->path;
         return specimens_refuse(job->diags, job->graph->open, where, "a number of the program");
     }
-    return 0;
+    return check_manifest(job, &twin);
 }
