@@ -210,7 +210,7 @@ static bool is_candidate(const struct walk *walk, const struct node *node) {
     const bool depthwise = w->dims[1] == 1 && w->dims[0] == group && !integers;
     if (group != 1 && !depthwise && w->dims[0] / group % RT_PANEL != 0) return false;
     return integers || depth >= LEAST_WORK || before_move(walk, node->inputs[0]) >= 0 || keeps_order(x, 1) ||
-           4 * tensor_elements(x) <= tensor_elements(y);
+           2 * tensor_elements(x) <= tensor_elements(y);
 }
 
 static int convolve(struct walk *walk, const struct node *node) {

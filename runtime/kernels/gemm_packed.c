@@ -31,19 +31,6 @@ struct tile {
     int first, adds;
 };
 
-static inline void copy_rows(float *to, int64_t to_row, const float *from, int64_t from_row, int64_t rows, int64_t n) {
-    for (int64_t i = 0; i < rows; i++) memcpy(to + i * to_row, from + i * from_row, (size_t)n * sizeof *to);
-}
-
-/* Columns [p, p + depth) of rows of a, side by side. */
-static inline void collect_rows(float *to, const struct rt_packed_product *product, int64_t row, int64_t rows,
-                                int64_t p, int64_t depth) {
-    if (product->collect)
-        product->collect(to, product, row, rows, p, depth);
-    else
-        copy_rows(to, LEFT_ROW, product->a + row * product->k + p, product->k, rows, depth);
-}
-
 /* What to prefetch while a block is used: of each panel of the next block, `slices` slices of DEPTH / FETCH lines, one
  * for each tile that reads the same panel of this block. Panels are `step` floats apart. */
 struct ahead {

@@ -99,12 +99,19 @@ static int reads_in_order(const struct rt_conv *conv) {
 
 /* Depthwise -------------------------------------------------------------------------------------------------------- */
 
-/* A line of y: weights of neighbouring taps are w_tap elements apart. */
+/* A line of y: weights of neighbouring taps are w_tap elements apart; the windows of pixels [inner_first, inner_end)
+ * are inside of x. */
 struct line {
     const struct rt_window *window;
-    int64_t channels, w_tap;
+    int64_t channels, w_tap, inner_first, inner_end;
     struct rt_inside inside;
 };
+
+static void find_inner(struct line *line) {
+    int64_t other;
+    rt_window_reach(line->window, 0, &line->inner_first, &other);
+    rt_window_reach(line->window, line->window->k[2] - 1, &other, &line->inner_end);
+}
 
 #define MOST_TAPS 1024 /* of a window whose weights are copied for the last channels */
 #define T         TYPE(SUFFIX)
