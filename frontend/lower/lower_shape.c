@@ -90,18 +90,25 @@ int lower_flatten(struct lower *lower) {
     return reshape(lower, 2, shape, counted ? counted->dim >= axis : -1);
 }
 
+/* Without axes, an extent that is 1 for some sizes would be a dimension for others alone. */
+static int check_squeezed(struct lower *lower, int64_t extent) {
+    if (!open_is(lower_open(lower), extent)) return 0;
+    return lower_at_least(lower, extent, 2, "an extent that Squeeze without axes keeps", "2 or more");
+}
+
 int lower_squeeze(struct lower *lower) {
-    struct tensor x = lower_input(lower, 0);
+    const struct tensor *x = &lower->builder.graph->tensors.at[lower->inputs[0]];
     const int64_t *axes;
     bool flags[RT_MAX_NDIM];
     int64_t shape[RT_MAX_NDIM];
     int n, ndim = 0;
-    if (lower_list(lower, 1, "axes", &axes, &n) < 0 || lower_axes(lower, axes, n, x.ndim, flags) < 0) return -1;
-    for (int d = 0; d < x.ndim; d++) {
-        bool taken = axes ? flags[d] : x.dims[d] == 1; /* no counted dimension has extent 1 */
-        if (taken && x.dims[d] != 1)
-            return lower_error(lower, 375, "dimension %d has extent %lld, not 1", d, (long long)x.dims[d]);
-        if (!taken) shape[ndim++] = x.dims[d];
+    if (lower_list(lower, 1, "axes", &axes, &n) < 0 || lower_axes(lower, axes, n, x->ndim, flags) < 0) return -1;
+    for (int d = 0; d < x->ndim; d++) {
+        bool taken = axes ? flags[d] : x->dims[d] == 1; /* no counted dimension has extent 1 */
+        if (taken && x->dims[d] != 1)
+            return lower_error(lower, 375, "dimension %d has extent %lld, not 1", d, (long long)x->dims[d]);
+        if (!taken && !axes && check_squeezed(lower, x->dims[d]) < 0) return -1;
+        if (!taken) shape[ndim++] = x->dims[d];
     }
     return lower_result(lower, emit_reshape(lower, lower->inputs[0], ndim, shape));
 }

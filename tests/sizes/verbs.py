@@ -139,6 +139,7 @@ def check_refusals(rankc, work):
     number = (TensorProto.FLOAT, ["n"])
     cases = {"Add": ([(("Add", ["x", "eight"], ["y"]), {})], {"x": number}, ["n=1..13"], "n=8"),
              "Reshape": ([(("Shape", ["eight"], ["shape"]), {}), (("Reshape", ["x", "shape"], ["y"]), {})], {"x": number}, ["n=1..13"], "n=8"),
+             "Squeeze": ([(("Squeeze", ["x"], ["y"]), {})], {"x": number}, ["n=1..13"], "n=2..13"),
              "MaxPool": ([(("MaxPool", ["x"], ["y"]), {"kernel_shape": [3]})], {"x": (TensorProto.FLOAT, [1, 1, "n"])}, ["n=1..13"],
                          "n=3..13")}
     for name, (nodes, inputs, dims, wanted) in cases.items():
