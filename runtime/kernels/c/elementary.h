@@ -1,8 +1,9 @@
 /* Elementary functions of f32 for elementwise loops: rt_<name>_f32. math.h includes it.
  *
  * Each takes every float; NaN gives NaN, and infinities, zeros and their signs are those of C's Annex F. Errors are at
- * most 2 units in the last place; tests/kernels/functions.h says how large each is, and tests/kernels/sweep_math.c
- * finds it by trying all floats. A function is straight arithmetic, see Note [Scalar and vector] in math.h.
+ * most 2.35 units in the last place, of most functions less than 2; tests/kernels/functions.h has the bound of each,
+ * and tests/kernels/sweep_math.c tries all floats. A function is straight arithmetic, see Note [Scalar and vector] in
+ * math.h.
  *
  * Note [Polynomials]
  * Coefficients are minimax fits of this project (tests/kernels/fit_math.py prints them), evaluated by Horner's
