@@ -107,7 +107,8 @@ static bool bind_weights(struct tmpl_env *env, const struct rankplan *plan, cons
     static const char *const packings[] = {[RT_PLAIN] = "0",
                                            [RT_PACK_ROWS] = "RT_PACK_ROWS",
                                            [RT_PACK_COLUMNS] = "RT_PACK_COLUMNS",
-                                           [RT_PACK_WINDOWS] = "RT_PACK_WINDOWS"};
+                                           [RT_PACK_WINDOWS] = "RT_PACK_WINDOWS",
+                                           [RT_PACK_WINOGRAD] = "RT_PACK_WINOGRAD"};
     const struct graph *graph = plan->graph;
     bool any = false, *trained = ARENA_ARRAY(graph->arena, bool, graph->tensors.n + 1);
     for (int i = 0; i < graph->updates.n; i++) trained[graph->updates.at[i].weight] = true;

@@ -9,9 +9,10 @@ enum rt_packing packing_read(const struct graph *graph, const struct node *node,
     const struct tensor *t = &graph->tensors.at[node->inputs[k]];
     if (!tensor_is_stored(t)) return RT_PLAIN;
     if (node->op->id == OP_Conv || node->op->id == OP_IntConv)
-        return k == 1 && (t->dtype == RT_F32 || rt_dtype_bytes(t->dtype) == 1) && attr_int(node, "channels_last", 0)
-                   ? RT_PACK_WINDOWS
-                   : RT_PLAIN;
+        return k != 1 || (t->dtype != RT_F32 && rt_dtype_bytes(t->dtype) != 1) || !attr_int(node, "channels_last", 0)
+                   ? RT_PLAIN
+               : attr_int(node, "algorithm", RT_CONV_PRODUCT) == RT_CONV_WINOGRAD ? RT_PACK_WINOGRAD
+                                                                                  : RT_PACK_WINDOWS;
     if (t->ndim != 2) return RT_PLAIN;
     if (!rt_is_packable(t->dtype) || (rt_dtype_bytes(t->dtype) == 1) != (node->op->id == OP_IntMatMul)) return RT_PLAIN;
     if (node->op->id == OP_Gather) return k == 0 && attr_int(node, "axis", 0) == 0 ? RT_PACK_COLUMNS : RT_PLAIN;

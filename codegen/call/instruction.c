@@ -661,7 +661,8 @@ static void put_product(struct local *local, char first) {
 /* Attributes that are an enum of runtime/base/contract.h; of 0, the default, the number. */
 static const struct {
     const char *attr, *names[3];
-} enums[] = {{"library", {"0", "RT_LIBRARY", "RT_LIBRARY_ATOMIC"}},
+} enums[] = {{"algorithm", {"RT_CONV_PRODUCT", "RT_CONV_WINOGRAD"}},
+             {"library", {"0", "RT_LIBRARY", "RT_LIBRARY_ATOMIC"}},
              {"nan_to_zero", {"0", "RT_NAN_TO_ZERO", "RT_HIDDEN_ROWS_TO_ZERO"}}};
 
 static void put_attr(struct local *local, const char *name) {

@@ -110,6 +110,11 @@ static void find_moments(struct dumper *d) {
 
 /* Places ----------------------------------------------------------------------------------------------------------- */
 
+/* A transformed weight has no elements to dump. */
+static bool is_transformed(const struct dumper *d, int tensor) {
+    return d->plan->packing[tensor] == RT_PACK_WINOGRAD;
+}
+
 static void put_place(struct dumper *d, int tensor, int index) {
     const struct tensor *t = &d->plan->graph->tensors.at[tensor];
     const struct plan_place *place = &d->class->place[tensor];
@@ -168,7 +173,8 @@ static void put_class(struct dumper *d, const struct listed *listed) {
     rt_json_open(d->writer, '[', RT_JSON_INLINE);
     for (int i = 0; i < listed->n; i++) {
         const int t = listed->tensors[i];
-        if (d->class->place[t].offset >= 0 && d->moments[t].instruction >= 0) put_place(d, t, i);
+        if (d->class->place[t].offset >= 0 && d->moments[t].instruction >= 0 && !is_transformed(d, t))
+            put_place(d, t, i);
     }
     rt_json_close(d->writer, ']');
 }

@@ -19,6 +19,7 @@
 #include "passes/pipeline.h"
 #include "passes/rewrite/rewrite.h"
 #include "runtime/base/shape/panel.h"
+#include "runtime/base/shape/winograd.h"
 
 /* Multiply-adds of a result's element below which a convolution is not worth two moves. */
 enum { LEAST_WORK = 64, ALL = 1 << 16 };
@@ -213,14 +214,43 @@ static bool is_candidate(const struct walk *walk, const struct node *node) {
            2 * tensor_elements(x) <= tensor_elements(y);
 }
 
+/* Channels by channels of a window of 3 x 3 up to which transformed weights, four times as many, are worth reading, and
+ * the tiles from which on. */
+enum { MOST_TRANSFORMED = 512 * 512, LEAST_TILES = 8 };
+
+/* Whether Winograd's algorithm is the faster one; the answer does not depend on how samples and channels are cut. Where
+ * ranks cut rows their tiles would begin elsewhere. */
+static bool suits_winograd(const struct walk *walk, const struct node *node) {
+    const struct graph *graph = walk->builder.graph;
+    const struct tensor *w = tensor_of(walk, node->inputs[1]), *y = tensor_of(walk, node->outputs[0]);
+    int64_t tiles = open_most(graph->open, y->dims[0]);
+    int n;
+    const int64_t *stride = attr_ints(node, "stride", &n), *dilation = attr_ints(node, "dilation", &n);
+    if (w->dtype != RT_F32 || n != 2 || attr_int(node, "group", 1) != 1 || w->dims[0] < RT_PANEL ||
+        w->dims[1] < RT_PANEL || w->dims[1] > RT_WINOGRAD_CHANNELS || w->dims[0] * w->dims[1] > MOST_TRANSFORMED)
+        return false;
+    for (int d = 0; d < 2; d++) {
+        if (w->dims[2 + d] != 3 || stride[d] != 1 || dilation[d] != 1) return false;
+        tiles *= (open_most(graph->open, y->dims[2 + d]) + RT_WINOGRAD_TILE - 1) / RT_WINOGRAD_TILE;
+    }
+    if (tiles < LEAST_TILES) return false;
+    struct dims dims;
+    int64_t blocks, grain;
+    dims_bind_checked(graph->arena, graph, node, &dims);
+    for (int a = 0; a < graph->mesh.naxes; a++)
+        if (node->split[a].factor >= 0 && dims_dim_cut(&dims, 2, &node->split[a], &blocks, &grain) >= 2) return false;
+    return true;
+}
+
 static int convolve(struct walk *walk, const struct node *node) {
-    struct attr *attrs = ARENA_ARRAY(walk->builder.graph->arena, struct attr, node->nattrs + 1);
-    int *inputs = ARENA_ARRAY(walk->builder.graph->arena, int, node->ninputs);
+    struct attr *attrs = ARENA_ARRAY(walk->builder.graph->arena, struct attr, node->nattrs + 2);
+    int nattrs = node->nattrs, *inputs = ARENA_ARRAY(walk->builder.graph->arena, int, node->ninputs);
     memcpy(inputs, node->inputs, (size_t)node->ninputs * sizeof *inputs);
     if ((inputs[0] = moved(walk, node->inputs[0])) < 0) return -1;
     memcpy(attrs, node->attrs, (size_t)node->nattrs * sizeof *attrs);
-    attrs[node->nattrs] = attr_of_int("channels_last", 1);
-    return build(&walk->builder, node->op->id, node->ninputs, inputs, node->nattrs + 1, attrs);
+    attrs[nattrs++] = attr_of_int("channels_last", 1);
+    if (suits_winograd(walk, node)) attrs[nattrs++] = attr_of_int("algorithm", RT_CONV_WINOGRAD);
+    return build(&walk->builder, node->op->id, node->ninputs, inputs, nattrs, attrs);
 }
 
 /* Moves of the model ----------------------------------------------------------------------------------------------- */

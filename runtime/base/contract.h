@@ -23,8 +23,13 @@ enum rt_arena {
 
 /* Memory layout of a weight. PLAIN: row-major, as stored. PACK_ROWS: packed into panels (Note [Panels] in panel.h)
  * from a stored (k,n). PACK_COLUMNS: packed from a stored (n,k). PACK_WINDOWS: from a stored (n, c, window..), the
- * weights of a convolution; row t * c + i of the panels is element t of the window and channel i. */
-enum rt_packing { RT_PLAIN, RT_PACK_ROWS, RT_PACK_COLUMNS, RT_PACK_WINDOWS };
+ * weights of a convolution; row t * c + i of the panels is element t of the window and channel i.
+ * PACK_WINOGRAD: from a stored (n, c, 3, 3), transformed (shape/winograd.h): panels of 36 matrices (c,n). */
+enum rt_packing { RT_PLAIN, RT_PACK_ROWS, RT_PACK_COLUMNS, RT_PACK_WINDOWS, RT_PACK_WINOGRAD };
+
+/* How a convolution of channels last is computed: as a product, or with RT_PACK_WINOGRAD unless kernels are the
+ * reference. */
+enum rt_conv_algorithm { RT_CONV_PRODUCT, RT_CONV_WINOGRAD };
 
 /* Scalars that the runtime sets before each phase of a training step. */
 enum rt_control {

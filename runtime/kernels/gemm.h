@@ -76,12 +76,17 @@ void rt_gemm_turn(float *to, const float *from, int64_t from_row, int64_t depth,
  * panels] in gemm_packed.c) except the last, which gives the reference's bits and is always available (is_present is
  * NULL). multiply computes a block of the product on one thread; the block begins at a panel and is not empty; needs 20
  * KB of stack. multiply_turned sums like the library, in blocks of k (Note [Products and cuts]), on one thread; NULL:
- * not available; needs 500 KB of stack. */
+ * not available; needs 500 KB of stack. multiply_near: y(rows,RT_PANEL) = a(rows,depth) panel(depth,RT_PANEL), added to
+ * y unless `first`; rows of a are RT_GEMM_NEAR_ROW apart, 1 <= depth <= RT_GEMM_NEAR_ROW; lines from `ahead` on are
+ * prefetched. */
+#define RT_GEMM_NEAR_ROW 64
 struct rt_gemm_packed {
     const char *name;
     int (*is_present)(void);
     void (*multiply)(const struct rt_packed_product *product, struct rt_block block);
     void (*multiply_turned)(const struct rt_turned_product *product);
+    void (*multiply_near)(float *y, const float *a, const float *panel, const float *ahead, int64_t rows, int64_t depth,
+                          int first);
 };
 extern const struct rt_gemm_packed rt_gemm_packed[];
 

@@ -120,6 +120,12 @@ static void packed_reference(const struct rt_packed_product *product, struct rt_
     finish(product, block);
 }
 
+static void near_reference(float *y, const float *a, const float *panel, const float *ahead, int64_t rows,
+                           int64_t depth, int first) {
+    (void)ahead;
+    rt_gemm_reference_add_f32(y, RT_PANEL, a, RT_GEMM_NEAR_ROW, panel, RT_PANEL, rows, depth, RT_PANEL, first);
+}
+
 #ifdef __x86_64__
 #include <immintrin.h>
 
@@ -162,10 +168,10 @@ static int has_avx2(void) {
 
 const struct rt_gemm_packed rt_gemm_packed[] = {
 #ifdef __x86_64__
-    {"avx512", has_avx512, packed_avx512, turned_avx512},
-    {"avx2", has_avx2, packed_avx2, turned_avx2},
+    {"avx512", has_avx512, packed_avx512, turned_avx512, near_avx512},
+    {"avx2", has_avx2, packed_avx2, turned_avx2, near_avx2},
 #endif
-    {"reference", NULL, packed_reference, NULL}};
+    {"reference", NULL, packed_reference, NULL, near_reference}};
 
 const struct rt_gemm_packed *rt_gemm_packed_choose(int reference) {
     const struct rt_gemm_packed *set = rt_gemm_packed;

@@ -149,10 +149,25 @@ static void pack_bytes(struct target *at, int64_t index, int64_t run) {
     }
 }
 
+/* Transforms the windows of `run` elements of one row. */
+static void pack_winograd(struct target *at, int64_t index, int64_t run) {
+    const struct load_part *part = at->part;
+    const int64_t channels = part->panels.channels, taps = part->panels.taps;
+    float w[9], u[RT_WINOGRAD_PRODUCTS], *panels = (float *)(void *)part->dst;
+    for (int64_t j = 0; j < run; j += taps) {
+        fetch(at, index + j, taps, w, RT_F32);
+        rt_winograd_weights(u, w);
+        for (int64_t e = 0; e < RT_WINOGRAD_PRODUCTS; e++)
+            panels[rt_panel_place(part->panels.k, e * channels + (at->column + j) / taps, at->row)] = u[e];
+    }
+}
+
 /* Packs the next `run` elements, all of one row. */
 static void pack_run(struct target *at, int64_t index, int64_t run) {
     const struct load_part *part = at->part;
-    if (part->weight->dtype == RT_F32)
+    if (part->panels.packing == RT_PACK_WINOGRAD)
+        pack_winograd(at, index, run);
+    else if (part->weight->dtype == RT_F32)
         pack_floats(at, index, run);
     else if (rt_dtype_bytes(part->weight->dtype) == 1)
         pack_bytes(at, index, run);
@@ -265,16 +280,20 @@ static bool cut_dims(struct load_part *part, const struct rt *rt) {
     return true;
 }
 
-/* Sets the shape of a packed part; *elements: size of its panels. */
-static bool lay_out_panels(struct load_part *part, int64_t *elements) {
+/* Sets the shape of a packed part; *elements: size of its panels. Weights are not transformed for the reference's sums,
+ * which no division of pixels changes: they take less of the same memory. */
+static bool lay_out_panels(struct load_part *part, const struct rt *rt, int64_t *elements) {
     const struct rt_weight *weight = part->weight;
     int64_t dims[RT_MAX_NDIM];
-    if (weight->ndim < 2 || (weight->ndim > 2 && weight->packing != RT_PACK_WINDOWS) || !rt_is_packable(weight->dtype))
-        return false;
+    const bool windows = weight->packing == RT_PACK_WINDOWS || weight->packing == RT_PACK_WINOGRAD;
+    if (weight->ndim < 2 || (weight->ndim > 2 && !windows) || !rt_is_packable(weight->dtype)) return false;
     for (int d = 0; d < weight->ndim; d++) dims[d] = part->dim[d].blocks * part->dim[d].length;
     part->panels = rt_packed_of(weight->packing, weight->ndim, dims);
-    part->panel_columns = weight->packing == RT_PACK_ROWS ? part->panels.n : part->panels.k;
+    part->panel_columns = weight->packing == RT_PACK_ROWS ? part->panels.n : part->panels.channels * part->panels.taps;
+    if (weight->packing == RT_PACK_WINOGRAD && (part->panels.taps != 9 || weight->dtype != RT_F32)) return false;
     *elements = rt_packed_elements(&part->panels, weight->dtype);
+    if (weight->packing == RT_PACK_WINOGRAD && rt->reference_kernels)
+        part->panels = rt_packed_of(RT_PACK_WINDOWS, weight->ndim, dims);
     return true;
 }
 
@@ -294,7 +313,7 @@ bool load_part_find(struct load_part *part, const struct rt *rt, const struct rt
     part->rows = part->dim[0].blocks * part->dim[0].length;
     part->row_bytes = row * (int64_t)rt_dtype_bytes(weight->dtype);
     *elements = part->rows * row;
-    if (weight->packing != RT_PLAIN && !lay_out_panels(part, elements)) return false;
+    if (weight->packing != RT_PLAIN && !lay_out_panels(part, rt, elements)) return false;
     const int tail_dims = weight->ndim - part->depth;
     return rt_product(weight->dims + part->depth, tail_dims > 0 ? tail_dims : 0, &part->tail);
 }

@@ -22,6 +22,7 @@
 
 #include "../contract.h"
 #include "../dtype.h"
+#include "winograd.h"
 
 enum { RT_PANEL = 32, RT_PANEL_DEPTH = 32 };
 
@@ -92,6 +93,7 @@ static inline struct rt_packed rt_packed_of(enum rt_packing packing, int ndim, c
     struct rt_packed panels = {packing, 1, dims[0], dims[1], 1};
     for (int d = 1; d < ndim; d++) panels.k *= dims[d];
     for (int d = 2; d < ndim; d++) panels.taps *= dims[d];
+    if (packing == RT_PACK_WINOGRAD) panels.k = panels.channels * RT_WINOGRAD_PRODUCTS;
     if (packing == RT_PACK_ROWS) panels.k = dims[0], panels.n = dims[1];
     return panels;
 }

@@ -18,6 +18,7 @@
 
 #include <stdint.h>
 
+#include "../../base/contract.h"
 #include "epilogue.h"
 #include "lists.h"
 
@@ -30,7 +31,8 @@ struct rt;
  * conv_weight_grad  gradient of conv's weights, dw of shape w_dims, dy of the shape of conv's y. For conv_transpose:
  *                   pass its dy as x and its x as dy.
  * conv_packed       the same of channels last, x (batch, .., group c) and y (batch, .., group m), with weights packed
- *                   as RT_PACK_WINDOWS; y = epilogue(convolution), NULL: none. w_dims as of conv's w. f32 only.
+ *                   as RT_PACK_WINDOWS or, for RT_CONV_WINOGRAD, RT_PACK_WINOGRAD (windows of 3 x 3 without
+ *                   strides, dilation and groups); y = epilogue(convolution), NULL: none. w_dims as of conv's w. f32.
  * max_pool          ONNX MaxPool-12: a NaN in the window gives NaN (as in PyTorch); a window outside x gives -inf.
  * max_pool_places   where in its plane max_pool found y(o): at the first of equal elements, or the last NaN; -1: the
  *                   window is outside x.
@@ -81,6 +83,6 @@ RT_FLOATS(RT_DECLARE_POOL_LAST)
 int rt_conv_packed_f32(struct rt *rt, float *y /* (y_dims) */, const float *x /* (x_dims) */, const float *w, int ndim,
                        const int64_t *x_dims, const int64_t *w_dims, const int64_t *y_dims, int64_t group,
                        const int64_t *stride, const int64_t *dilation, const int64_t *begin,
-                       const struct rt_epilogue *epilogue);
+                       enum rt_conv_algorithm algorithm, const struct rt_epilogue *epilogue);
 
 #endif

@@ -147,7 +147,8 @@ static void convolve_each_channel(float *y, const float *x, const float *w, cons
 
 int rt_conv_packed_f32(struct rt *rt, float *y, const float *x, const float *w, int ndim, const int64_t *x_dims,
                        const int64_t *w_dims, const int64_t *y_dims, int64_t group, const int64_t *stride,
-                       const int64_t *dilation, const int64_t *begin, const struct rt_epilogue *epilogue) {
+                       const int64_t *dilation, const int64_t *begin, enum rt_conv_algorithm algorithm,
+                       const struct rt_epilogue *epilogue) {
     int64_t x_planes[5], y_planes[5];
     rt_channels_first(x_planes, ndim, x_dims);
     rt_channels_first(y_planes, ndim, y_dims);
@@ -158,6 +159,10 @@ int rt_conv_packed_f32(struct rt *rt, float *y, const float *x, const float *w, 
     const int64_t pixels = conv.batch * conv.window.y_plane;
     if (pixels == 0 || y_planes[1] == 0) return RT_OK;
     const int pays = (double)pixels * (double)y_planes[1] * (double)conv.depth >= PARALLEL_WORK;
+    if (algorithm == RT_CONV_WINOGRAD && !rt->reference_kernels) { /* for which weights are not transformed */
+        rt_conv_winograd(rt, y, x, w, &conv, epilogue);
+        return RT_OK;
+    }
     if (conv.c == 1 && conv.m == 1 && group > 1) {
         convolve_each_channel(y, x, w, &conv, epilogue, pays);
         return RT_OK;

@@ -5,8 +5,11 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "epilogue.h"
 #include "lists.h"
 #include "window.h"
+
+struct rt;
 
 struct rt_conv {
     struct rt_window window;
@@ -38,6 +41,10 @@ static inline void rt_channels_first(int64_t to[5], int ndim, const int64_t *dim
 
 /* Output indices [*first, *end) along the last dimension for which window element k is inside x. */
 void rt_window_reach(const struct rt_window *window, int64_t k, int64_t *first, int64_t *end);
+
+/* A convolution of channels last by Winograd's algorithm (conv_winograd.c). */
+void rt_conv_winograd(struct rt *rt, float *y, const float *x, const float *w, const struct rt_conv *conv,
+                      const struct rt_epilogue *epilogue);
 
 /* Direct convolution (conv_direct.c): layout of a band of x, for at most `most` rows of y; in elements. */
 enum { RT_DIRECT_TAPS = 128, RT_DIRECT_CHANNELS = 8 /* input channels of a group, at most */ };
