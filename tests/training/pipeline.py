@@ -79,6 +79,13 @@ def farthest(got, wanted):
     return max(abs(a - b) / abs(b) for x, y in zip(got, wanted) for a, b in zip(x, y))
 
 
+def is_near(got, wanted, more):
+    """Within BOUND. Where sums are rounded in another order and weights then to 16 bits, so for the first half of the steps:
+    later a weight may have been rounded to the other side, and all are within DESIGN 8's 8 eps of fp16."""
+    half = STEPS // 2 if "fp16" in more and TIED[1] in more else STEPS
+    return farthest(got[:half], wanted[:half]) <= BOUND and farthest(got, wanted) <= (BOUND if half == STEPS else 8 * 2**-11)
+
+
 def grid_file(schedule, work):
     """The path of a schedule of GRIDS; names as they are."""
     if schedule not in GRIDS or schedule in SCHEDULES:
@@ -101,9 +108,9 @@ def check(o, known, case, row, work):
     got = losses(o, case, policy(tensor, pipeline), units, accumulate,
                  options + ["--schedule", grid_file(schedule, work)] + ([] if recompute == "none" else ["--recompute", recompute]), work)
     rounds = o.target == "cuda" or TIED[1] in more  # in another order than without stages
-    expect(got == known[base] or rounds and farthest(got, known[base]) <= BOUND, f"{got} instead of {known[base]}")
+    expect(got == known[base] or rounds and is_near(got, known[base], more), f"{got} instead of {known[base]}")
     worst = farthest(got, known[one])
-    expect(worst <= BOUND or case == "cnn_bn", f"{worst:.1e} from one rank")
+    expect(is_near(got, known[one], more) or case == "cnn_bn", f"{worst:.1e} from one rank")
     if worst == 0:
         return "equal to one rank"
     return f"{'equal to' if got == known[base] else 'within the bound of'} the plan without stages; {worst:.1e} from one rank"
