@@ -164,8 +164,9 @@ static void put_ports(json *writer, const char *key, const struct graph *graph, 
         rt_json_key_text(writer, "name", names ? names[i] : tensor->name);
         rt_json_key_text(writer, "dtype", rt_dtypes[tensor->dtype].name);
         manifest_put_shape(writer, graph, tensor->dims, tensor->ndim);
-        const int64_t below = uses ? index_bound(graph, uses, tensors[i], scratch) : 0;
-        if (below) rt_json_key_int(writer, "below", below);
+        /* of an open extent the least, so that random indices are right for all sizes */
+        const int64_t below = uses ? open_least(graph->open, index_bound(graph, uses, tensors[i], scratch)) : 0;
+        if (below > 0) rt_json_key_int(writer, "below", below);
         if (tensor->shared) rt_json_key_bool(writer, "shared", true);
         rt_json_close(writer, '}');
     }
