@@ -128,19 +128,6 @@ static int64_t counted(const struct pool *pool, int d, int64_t o) {
     return count_inside(rt_window_at(w, d, o, 0), w->k[d], w->dilation[d], -pool->before[d], w->x[d] + pool->after[d]);
 }
 
-/* The elements of a window that lie inside of x. */
-struct inside {
-    int64_t first[3], end[3];
-};
-
-static void find_inside(struct inside *inside, const struct rt_window *w, int d, int64_t o) {
-    int64_t at = rt_window_at(w, d, o, 0), first = 0, end = w->k[d];
-    while (first < end && at + first * w->dilation[d] < 0) first++;
-    while (end > first && at + (end - 1) * w->dilation[d] >= w->x[d]) end--;
-    inside->first[d] = first;
-    inside->end[d] = end;
-}
-
 #define T     TYPE(SUFFIX)
 #define PART  "pool.inc"
 #define TYPES FLOATS
