@@ -252,6 +252,25 @@ static bool means(const struct open_sizes *open, int term, int64_t number, enum 
     return true;
 }
 
+/* True if the term reads the lesser or the greater of two: its value says nothing about sizes. */
+static bool reads_choice(const struct open_sizes *open, int term) {
+    const struct open_term *t = &open->terms.at[term];
+    if (t->kind == OPEN_LESSER || t->kind == OPEN_GREATER) return true;
+    if (t->kind == OPEN_NUMBER || t->kind == OPEN_SIZE || t->kind == OPEN_UNIT) return false;
+    return reads_choice(open, t->a) || reads_choice(open, t->b);
+}
+
+/* True for a sum that is negative in the specimen alone, because of such a value. */
+static bool is_negative_by_choice(const struct open_sizes *open, enum open_kind kind, int a, int b, int64_t value) {
+    int64_t sizes[OPEN_SIZES];
+    if (kind != OPEN_SUM || value >= 0 || (!reads_choice(open, a) && !reads_choice(open, b))) return false;
+    for (int i = 0; i < TRIED; i++) {
+        some_sizes(open, i, sizes);
+        if (evaluate(open, a, sizes) + evaluate(open, b, sizes) < 0) return false;
+    }
+    return true;
+}
+
 /* The value of a fixed number that the operation gives for all sizes; else `value`. */
 static int64_t constant_of(const struct open_sizes *open, enum open_kind kind, int a, int b, int64_t value) {
     int64_t sizes[OPEN_SIZES];
@@ -278,7 +297,8 @@ static int64_t stand_in(const struct open_sizes *open, int64_t a, int64_t b) {
 
 /* The number that stands for the operation on a and b, which has `value` in this specimen: a fixed number where the
  * sizes cancel out, a number that is known and means the same, or `value` as a new atom. What is too small to be told
- * from fixed numbers, or the lesser or greater of two, gets another value: it is a symbol then. */
+ * from fixed numbers, the lesser or greater of two, and an extent that is negative in the specimen alone get another
+ * value: they are symbols then. */
 static int64_t find_or_add(struct open_sizes *open, enum open_kind kind, int64_t a, int64_t b, int64_t value) {
     const int left = term_or_number(open, a), right = term_or_number(open, b);
     const int weight = weight_of(open, left) + weight_of(open, right);
@@ -291,7 +311,9 @@ static int64_t find_or_add(struct open_sizes *open, enum open_kind kind, int64_t
         if (means(open, open->atoms.at[i], 0, kind, left, right)) return open->terms.at[open->atoms.at[i]].value;
     if (weight > MOST_WEIGHT) return open->spoiled = true, value;
     const bool telling = kind == OPEN_SUM || kind == OPEN_QUOTIENT || kind == OPEN_REST;
-    if (known || !telling || (value > -OPEN_LEAST_ATOM && value < OPEN_LEAST_ATOM)) value = stand_in(open, 0, 0);
+    if (known || !telling || (value > -OPEN_LEAST_ATOM && value < OPEN_LEAST_ATOM) ||
+        is_negative_by_choice(open, kind, left, right, value))
+        value = stand_in(open, 0, 0);
     atom_add(open, (struct open_term){kind, left, right, 0, value, weight});
     return value;
 }

@@ -24,33 +24,63 @@ int specimens_refuse(struct diags *diags, const struct open_sizes *open, const c
     return -1;
 }
 
-/* The largest size, the others being typical, for which the extents of the clash are equal; -1: there is none. */
-static int64_t size_that_fits(struct open_sizes *open, int s) {
-    const struct open_range *range = &open->all.at[s].range;
+/* True if the extents of the clash are equal with that size s, the others being typical; `every`: also if they are the
+ * least, or the largest. */
+static bool size_fits(struct open_sizes *open, int s, int64_t size, bool every) {
+    enum { TYPICAL, LEAST, MOST, ALL };
     int64_t sizes[OPEN_SIZES];
-    for (int i = 0; i < open->all.n; i++) sizes[i] = open->all.at[i].range.typical;
-    for (sizes[s] = range->most; sizes[s] >= range->least; sizes[s] -= range->step)
-        if (open_at(open, open->clash.a, sizes) == open_at(open, open->clash.b, sizes)) return sizes[s];
-    return -1;
+    for (int others = TYPICAL; others < (every ? ALL : LEAST); others++) {
+        for (int i = 0; i < open->all.n; i++) {
+            const struct open_range *range = &open->all.at[i].range;
+            sizes[i] = others == TYPICAL ? range->typical : others == LEAST ? range->least : range->most;
+        }
+        sizes[s] = size;
+        if (open_at(open, open->clash.a, sizes) != open_at(open, open->clash.b, sizes)) return false;
+    }
+    return true;
+}
+
+/* The largest sizes s with which they are equal. False: there are none. */
+static bool sizes_that_fit(struct open_sizes *open, int s, bool every, struct open_range *fit) {
+    *fit = open->all.at[s].range;
+    while (fit->most >= fit->least && !size_fits(open, s, fit->most, every)) fit->most -= fit->step;
+    if (fit->most < fit->least) return false;
+    int64_t least = fit->most;
+    while (every && least > fit->least && size_fits(open, s, least - fit->step, every)) least -= fit->step;
+    fit->least = least;
+    if (fit->typical < least || fit->typical > fit->most) fit->typical = fit->most;
+    return true;
+}
+
+struct diagnostic *specimens_misfit(const struct diags *diags) {
+    int i = 0;
+    while (i < diags->all.n && diags->all.at[i].severity != RT_SEVERITY_ERROR) i++;
+    struct diagnostic *first = i < diags->all.n ? &diags->all.at[i] : NULL;
+    return first && (first->code == 377 || first->code == 378) ? first : NULL;
+}
+
+void specimens_refuse_misfit(struct diagnostic *said, struct arena *arena, const char *option) {
+    const char *help = arena_printf(arena, "help: they fit for%s", option);
+    said->code = 439, said->exit = EXIT_UNSUPPORTED;
+    if (*option) VEC_PUSH(arena, &said->notes, help);
 }
 
 void specimens_refuse_clash(struct diags *diags, struct open_sizes *open) {
-    int i = 0;
-    while (i < diags->all.n && diags->all.at[i].severity != RT_SEVERITY_ERROR) i++;
-    if (i == diags->all.n || !open || !open->clash.met) return;
-    struct diagnostic *said = &diags->all.at[i];
-    if (said->code != 377 && said->code != 378) return;
-    said->code = 439, said->exit = EXIT_UNSUPPORTED;
-    for (int s = 0; s < open->all.n; s++) {
+    struct diagnostic *said = specimens_misfit(diags);
+    if (!said || !open || !open->clash.met) return;
+    for (int k = 0; k < 2 * open->all.n; k++) {
+        const int s = k % open->all.n;
         const char *name = open->all.at[s].name;
+        struct open_range fit;
         if (!open_reads(open, open->clash.a, s) && !open_reads(open, open->clash.b, s)) continue;
-        const int64_t size = size_that_fits(open, s);
-        if (size < 0) continue;
-        const char *help = arena_printf(diags->arena, "help: they fit for --dim %s=%lld",
-                                        str_escape(diags->arena, name, strlen(name), 120), (long long)size);
-        VEC_PUSH(diags->arena, &said->notes, help);
+        if (!sizes_that_fit(open, s, k < open->all.n, &fit)) continue;
+        const char *option =
+            arena_printf(diags->arena, " --dim %s=%s", str_escape(diags->arena, name, strlen(name), 120),
+                         open_range_text(diags->arena, &fit));
+        specimens_refuse_misfit(said, diags->arena, option);
         return;
     }
+    specimens_refuse_misfit(said, diags->arena, "");
 }
 
 /* True if the numbers are one expression of sizes. */

@@ -14,6 +14,10 @@ int specimens_settle(struct graph *graph, struct graph *twin, struct diags *diag
 /* Makes the first error about shapes, E0377 or E0378, an E0439 if extents of open sizes were met that differ, and says
  * for which size they do not. */
 void specimens_refuse_clash(struct diags *diags, struct open_sizes *open);
+/* The first error, if it is one about shapes; else NULL. */
+struct diagnostic *specimens_misfit(const struct diags *diags);
+/* Makes it an E0439 that says with which options shapes fit, each with a blank in front; "": none is known. */
+void specimens_refuse_misfit(struct diagnostic *said, struct arena *arena, const char *option);
 
 /* E0439 for a node: `what` follows from an open size in a way that is not known. Names the sizes, and the option that
  * compiles for one size. Returns -1. */

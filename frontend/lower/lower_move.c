@@ -123,7 +123,7 @@ static int slice(struct lower *lower, const struct slice_lists *lists) {
         start[axis] = slice_start(open, first, x.dims[axis], by);
         x.dims[axis] = x.dims[axis] ? slice_size(open, start[axis], slice_end(open, last, x.dims[axis], by), by) : 0;
         step[axis] = by;
-        if (x.dims[axis] <= 1) step[axis] = 1;
+        if (open_most(open, x.dims[axis]) <= 1) step[axis] = 1;
         if (x.dims[axis] == 0) start[axis] = 0;
     }
     return lower_result(lower, build_slice(&lower->builder, y, start, step, x.dims));
@@ -428,7 +428,7 @@ int lower_gather_nd(struct lower *lower) {
     bool fits = index.ndim > 0 && batch >= 0 && batch < index.ndim && batch < x.ndim;
     int64_t depth = fits ? index.dims[index.ndim - 1] : 0;
     fits = fits && depth > 0 && depth <= x.ndim - batch;
-    for (int d = 0; fits && d < batch; d++) fits = x.dims[d] == index.dims[d];
+    for (int d = 0; fits && d < batch; d++) fits = lower_meet(lower, x.dims[d], index.dims[d]);
     if (!fits) return lower_misfit(lower, lower->inputs[0], lower->inputs[1]);
     if (check_rows(lower, &x, (int)batch, depth) < 0) return -1;
     struct attr attrs[] = {attr_of_int("batch_dims", batch), attr_of_int("depth", depth)};
@@ -448,7 +448,8 @@ int lower_scatter_nd(struct lower *lower) {
     index = lower_input(lower, 1), updates = lower_input(lower, 2);
     bool fits = depth > 0 && depth <= x.ndim && updates.ndim == index.ndim - 1 + x.ndim - (int)depth;
     for (int d = 0; fits && d < updates.ndim; d++)
-        fits = updates.dims[d] == (d < index.ndim - 1 ? index.dims[d] : x.dims[d - (index.ndim - 1) + depth]);
+        fits = lower_meet(lower, updates.dims[d],
+                          d < index.ndim - 1 ? index.dims[d] : x.dims[d - (index.ndim - 1) + depth]);
     if (!fits) return lower_misfit(lower, lower->inputs[1], lower->inputs[2]);
     const struct scatter *scatter = scatter_of(lower);
     if (!scatter) return -1;

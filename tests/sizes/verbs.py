@@ -134,12 +134,43 @@ def check_parts(rankc, work):
     return "at 4 sizes"
 
 
+def constant(name, values):
+    return ("Constant", [], [name]), {"value": numpy_helper.from_array(numpy.array(values), "")}
+
+
+def check_slice(rankc, work):
+    """Elements before the eleventh, from the last one on: none of up to eleven; by NumPy."""
+    nodes = [constant("start", [2 ** 31 - 1]), constant("end", [10]), constant("axis", [0]), constant("step", [-1]),
+             (("Slice", ["x", "start", "end", "axis", "step"], ["y"]), {})]
+    path, out = saved_model(work, nodes, {"x": (TensorProto.FLOAT, ["n"])}, ["y"]), os.path.join(work, "slice")
+    call(rankc, "compile", path, "-o", out, "-q", "--dim", "n=1..13")
+    for n in (1, 11, 12, 13):
+        x = numpy.arange(n, dtype="f4")
+        numpy.save(os.path.join(work, "x.npy"), x)
+        call(rankc, "run", out, "--input", f"x={work}/x.npy", "--output-dir", f"{work}/got")
+        found = outputs_of(f"{work}/got")["y"]
+        expect(numpy.array_equal(found, x[:10:-1]), f"at {n}: {found}")
+    return "at 4 sizes"
+
+
+def rows_of_table(rows):
+    """Rows past .. past + seq of a table, added to x."""
+    sizes = [(("Shape", [of], [name]), {"start": 0, "end": 1}) for name, of in (("past", "cache"), ("seq", "x"))]
+    return [*sizes, (("Add", ["past", "seq"], ["end"]), {}), constant("table", numpy.ones((rows, 2), "f4")),
+            (("Slice", ["table", "past", "end"], ["added"]), {}), (("Add", ["x", "added"], ["y"]), {})]
+
+
 def check_refusals(rankc, work):
-    """What fits for one size alone is refused, and which size that is."""
+    """What fits for some sizes alone is refused, and for which it does."""
     number = (TensorProto.FLOAT, ["n"])
+    batches = constant("index", numpy.zeros((3, 4, 1), "i8"))
     cases = {"Add": ([(("Add", ["x", "eight"], ["y"]), {})], {"x": number}, ["n=1..13"], "n=8"),
              "Reshape": ([(("Shape", ["eight"], ["shape"]), {}), (("Reshape", ["x", "shape"], ["y"]), {})], {"x": number}, ["n=1..13"], "n=8"),
              "Squeeze": ([(("Squeeze", ["x"], ["y"]), {})], {"x": number}, ["n=1..13"], "n=2..13"),
+             "GatherND": ([batches, (("GatherND", ["x", "index"], ["y"]), {"batch_dims": 1})], {"x": (TensorProto.FLOAT, ["n", 2])}, ["n=1..13"],
+                          "n=3"),
+             "table": (rows_of_table(16), {"x": (TensorProto.FLOAT, ["seq", 2]), "cache": (TensorProto.FLOAT, ["past", 2])},
+                       ["seq=1..8", "past=0..12"], "seq=1..4"),
              "MaxPool": ([(("MaxPool", ["x"], ["y"]), {"kernel_shape": [3]})], {"x": (TensorProto.FLOAT, [1, 1, "n"])}, ["n=1..13"],
                          "n=3..13")}
     for name, (nodes, inputs, dims, wanted) in cases.items():
@@ -147,7 +178,8 @@ def check_refusals(rankc, work):
         options = [word for dim in dims for word in ("--dim", dim)]
         said = call(rankc, "compile", path, "-o", f"{work}/refused", "-q", *options, status=4).stderr
         expect("E0439" in said and said.strip().endswith(f"for --dim {wanted}"), f"{name}: {said}")
-        call(rankc, "compile", path, "-o", f"{work}/{name}", "-q", "--dim", wanted)
+        others = [dim for dim in dims if dim.split("=")[0] != wanted.split("=")[0]]
+        call(rankc, "compile", path, "-o", f"{work}/{name}", "-q", *(word for dim in [*others, wanted] for word in ("--dim", dim)))
     return f"{len(cases)} cases"
 
 
@@ -155,7 +187,7 @@ def main():
     rankc = rankc_of(__doc__)
     return report([(f"verify --numeric, {name}", lambda work, name=name: check_plan(rankc, work, name)) for name in PLANS] +
                   [("run by file name", lambda work: check_by_name(rankc, work)), ("dumps", lambda work: check_dumps(rankc, work)), ("touched", lambda work: check_touched(rankc, work)),
-                   ("parts", lambda work: check_parts(rankc, work)), ("refusals", lambda work: check_refusals(rankc, work))])
+                   ("parts", lambda work: check_parts(rankc, work)), ("slice", lambda work: check_slice(rankc, work)), ("refusals", lambda work: check_refusals(rankc, work))])
 
 
 if __name__ == "__main__":

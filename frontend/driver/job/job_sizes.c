@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "frontend/driver/job/job.h"
+#include "ir/base/str.h"
 #include "ir/specimens.h"
 
 bool job_has_open_sizes(const struct job *job) {
@@ -71,6 +72,79 @@ static bool others_may_do(const struct diags *tried) {
     return code == 439 || code == 505;
 }
 
+/* Note [Narrower sizes]
+ * Shapes that do not fit for all open sizes may fit for some: a slice may go beyond a table for the largest sizes
+ * alone. The import is tried with a lower bound, then with one size, of each range in turn, and at last with one size
+ * of each; the error names what did. Only where nothing does are the model's shapes wrong. */
+
+static bool imports_with(const struct job *job, int (*import)(struct job *job), const struct options *options) {
+    struct job attempt = *job;
+    struct diags diags;
+    diags_init(&diags, job->arena);
+    attempt.options = options, attempt.diags = &diags;
+    return job_import_pair(&attempt, import, 0) == 0;
+}
+
+static struct open_range up_to(const struct open_range *whole, int64_t steps) {
+    struct open_range range = *whole;
+    range.most = whole->least + steps * whole->step;
+    if (range.typical > range.most) range.typical = range.most;
+    return range;
+}
+
+/* Gives *range, of `options`, the largest bound with which the import succeeds, or else one size. False: it succeeds
+ * with neither, and *range is as it was. */
+static bool narrow(const struct job *job, int (*import)(struct job *job), const struct options *options,
+                   struct open_range *range) {
+    const struct open_range whole = *range;
+    int64_t fits = 0, beyond = (whole.most - whole.least) / whole.step; /* steps above the least size */
+    *range = up_to(&whole, 0);
+    if (!imports_with(job, import, options)) {
+        *range = open_fixed(whole.typical);
+        if (imports_with(job, import, options)) return true;
+        *range = whole;
+        return false;
+    }
+    while (beyond - fits > 1) {
+        const int64_t middle = fits + (beyond - fits) / 2;
+        *range = up_to(&whole, middle);
+        *(imports_with(job, import, options) ? &fits : &beyond) = middle;
+    }
+    *range = up_to(&whole, fits);
+    return true;
+}
+
+static const char *dim_option(struct arena *arena, const struct option_size *dim) {
+    return arena_printf(arena, " --dim %s=%s", str_escape(arena, dim->name, strlen(dim->name), 120),
+                        open_range_text(arena, &dim->range));
+}
+
+/* The --dim with which the import succeeds, each with a blank in front; NULL: none is found. */
+static const char *narrower(const struct job *job, int (*import)(struct job *job)) {
+    struct options *options = arena_copy(job->arena, job->options, sizeof *options);
+    VEC_UNSHARE(job->arena, &options->dims.all);
+    const char *all = "";
+    for (int i = 0; i < options->dims.all.n; i++) {
+        struct option_size *dim = &options->dims.all.at[i];
+        if (open_is_range(&dim->range) && narrow(job, import, options, &dim->range)) return dim_option(job->arena, dim);
+    }
+    for (int i = 0; i < options->dims.all.n; i++) {
+        struct option_size *dim = &options->dims.all.at[i];
+        if (!open_is_range(&dim->range)) continue;
+        dim->range = open_fixed(dim->range.typical);
+        all = arena_printf(job->arena, "%s%s", all, dim_option(job->arena, dim));
+    }
+    return imports_with(job, import, options) ? all : NULL;
+}
+
+static void refuse_misfit(const struct job *job, int (*import)(struct job *job), struct diags *tried) {
+    struct diagnostic *misfit = specimens_misfit(tried);
+    if (!misfit) return;
+    if (job->graph) specimens_refuse_clash(tried, job->graph->open);
+    const char *options = misfit->code == 439 ? NULL : narrower(job, import);
+    if (options) specimens_refuse_misfit(misfit, tried->arena, options);
+}
+
 /* Where they may do, other specimens are tried, from job->first on, and the errors are those of the last. */
 int job_import_open(struct job *job, int (*import)(struct job *job)) {
     struct diags *diags = job->diags;
@@ -82,7 +156,7 @@ int job_import_open(struct job *job, int (*import)(struct job *job)) {
         const int status = job_import_pair(job, import, first);
         job->diags = diags;
         if (status && first + 2 < OPEN_SPECIMENS && others_may_do(&tried)) continue;
-        if (status && job->graph) specimens_refuse_clash(&tried, job->graph->open);
+        if (status) refuse_misfit(job, import, &tried);
         return job_name_sizes(job, &tried, 0), diags_append(diags, &tried), status;
     }
 }
