@@ -4,13 +4,16 @@
     meson setup build --buildtype release && ninja -C build
     bench/bench.py --build build
 
-Every case (cases.py) is run as A, B, A, B, ...; what is quoted is the median of the ratios of neighbouring runs, since
-absolute times change with the machine's clock and neighbours. A round in which other processes kept more than
---max-foreign of a processor busy does not count and is made up for. Results are kept in WORK/results.json, so that
-cases can be run one after the other (--only) and the page be written again (--report).
+Every case (cases.py) has sides that take turns in rounds; what is quoted is the median of the ratios within a round, since
+absolute times change with the machine's clock and neighbours. A round in which other processes kept more than --max-foreign of a
+processor busy does not count and is made up for.
 
-Needs numpy here, onnx to write the models, and for the peers onnxruntime, torch (any interpreter that has them:
---ort-python, --torch-python; Debian's with libopenblas0-openmp, without which its products are a plain loop), Open MPI and MPICH. A peer that is missing is skipped, and the page says so."""
+Every round is a line of JSON in --results, with the case, the processor and the revision of rankc. A long run may be done in pieces
+(--only; --prepare first, which makes and compiles models and measures nothing), on several machines too: pass all the files to
+--report. Of each case and processor the rounds of the last revision count.
+
+Needs numpy here, onnx to write the models; onnxruntime, openvino, torch, torchvision and transformers in some interpreter (--python);
+for all-reduce Open MPI and MPICH. A peer that is missing is left out, and the page says so."""
 import argparse
 import datetime
 import fnmatch
@@ -28,7 +31,8 @@ import tempfile
 import numpy as np
 
 from cases import CASES
-from measure import Failed, pair, run
+from files import FILES, options_of
+from measure import Failed, rounds, run
 from report import write_report
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -42,9 +46,10 @@ class Bench:
     """Where things are: made at first use, in the work directory."""
 
     def __init__(self, options):
-        self.here, self.work, self.build = HERE, options.work, os.path.abspath(options.build)
+        self.here, self.work, self.build = HERE, os.path.abspath(options.work), os.path.abspath(options.build)
         self.rankc = f"{self.build}/frontend/rankc"
-        self.given = {"onnxruntime": options.ort_python, "torch": options.torch_python}
+        self.files = options.files
+        self.pythons = [*options.python, sys.executable, "/usr/bin/python3"]
         if not os.path.exists(self.rankc):
             sys.exit(f"bench: no {self.rankc}; build with meson first, or say --build DIR")
         os.makedirs(self.work, exist_ok=True)
@@ -52,10 +57,9 @@ class Bench:
     @functools.lru_cache(None)
     def python(self, module):
         """An interpreter that has the module."""
-        given = self.given.get(module)
-        for python in [given] if given else [sys.executable, "python3", "/usr/bin/python3"]:
+        for python in self.pythons:
             try:
-                run([python, "-c", f"import {module}"], 60)
+                run([python, "-c", f"import importlib.util as u, sys; sys.exit(not u.find_spec('{module}'))"], 60)
                 return python
             except Failed:
                 continue
@@ -63,23 +67,46 @@ class Bench:
 
     @functools.lru_cache(None)
     def model(self, name):
+        """The file of a model of networks.py or models.py."""
         path = f"{self.work}/{name}.onnx"
         if not os.path.exists(path):
-            run([self.python("onnx"), f"{HERE}/models.py", name, self.work], 300)
+            base, _, kind = name.partition(".")
+            if kind:
+                self.model(base)
+            from_torch = kind or f'"{base}"' in open(f"{HERE}/networks.py", encoding="ascii").read()
+            script, module = ("files.py", "onnx") if name in FILES else ("networks.py", "transformers") if from_torch else ("models.py", "onnx")
+            if name in FILES and not self.files:
+                raise Failed("no --files")
+            run([self.python(module), f"{HERE}/{script}", name, self.work, *([self.files] if name in FILES else [])], 600)
         return path
 
-    def input(self, name):
+    def inputs(self, name):
+        """NAME=FILE.npy of every input."""
         self.model(name)
-        return f"{self.work}/{name}.x.npy"
+        files = sorted(glob.glob(f"{glob.escape(self.work)}/{name}.*.npy"))
+        words = ((file[len(f"{self.work}/{name}."):-len(".npy")], file) for file in files)
+        return [f"{key}={file}" for key, file in words if "." not in key and key != "result"]
+
+    def given(self, option, name):
+        return [word for item in self.inputs(name) for word in (option, item)]
 
     @functools.lru_cache(None)
-    def compiled(self, name, pas, options=()):
-        """The directory of a compiled model, built for the rankc of today."""
-        instance = pas.replace(":", "_").replace("=", "") if pas else "_"
-        command = [self.rankc, "compile", self.model(name), "-o", f"{self.work}/compiled", "--instance-name", instance,
-                   "--reuse", "override", "-q", *options]
-        run(command + (["--pas", pas] if pas else []), 300)
-        return f"{self.work}/compiled/{name}/{instance}"
+    def compiled(self, name, options=()):
+        """The directory of a compiled model."""
+        instance = re.sub(r"\W+", "_", "".join(options)) or "_"
+        out = f"{self.work}/compiled/{name}.{instance}"
+        if not os.path.exists(f"{out}/revision") or open(f"{out}/revision", encoding="ascii").read() != self.revision():
+            run([self.rankc, "compile", self.model(name), "-o", out, "--reuse", "override", "-q", *options,
+                 *(options_of(name) if name in FILES else [])], 600)
+            with open(f"{out}/revision", "w", encoding="ascii") as file:
+                file.write(self.revision())
+        return out
+
+    @functools.lru_cache(None)
+    def revision(self):
+        """Of rankc: the commit, and when it was built."""
+        commit = first_line(["git", "-C", HERE, "describe", "--always", "--dirty", "--exclude=*"]) or "unknown"
+        return commit + (f" {os.path.getmtime(self.rankc):.0f}" if "dirty" in commit else "")
 
     @functools.lru_cache(None)
     def runtime_flags(self):
@@ -92,46 +119,60 @@ class Bench:
     @functools.lru_cache(None)
     def c_program(self, name, flags=(), compiler="cc"):
         program = f"{self.work}/{name}.{os.path.basename(compiler)}"
-        run([compiler, "-std=gnu11", "-O3", "-march=native", f"{HERE}/{name}.c", "-o", program, *flags], 60)
+        source = f"{HERE}/{name}.c"
+        if not os.path.exists(program) or os.path.getmtime(program) < os.path.getmtime(source) or flags != ("-fopenmp",):
+            run([compiler, "-std=gnu11", "-O3", "-march=native", source, "-o", program, *flags], 60)
         return program
 
 
-def largest_difference(a, b):
-    """Between the outputs of both sides, relative to the largest value; None where there is nothing to compare."""
-    outputs = []
-    for side in (a, b):
-        if not side.check:
-            return None
-        run(side.check, 300)
-        files = [side.output] if side.output.endswith(".npy") else glob.glob(f"{side.output}/*.npy")
-        outputs.append(np.load(files[0]).astype(np.float64))
-    return float(np.abs(outputs[0] - outputs[1]).max() / np.abs(outputs[1]).max())
+def sides_of(case, bench):
+    """What takes turns, and why the others do not."""
+    sides, missing = {}, {}
+    for name, side in case.sides.items():
+        try:
+            sides[name] = side(bench)
+        except Failed as reason:
+            missing[name] = str(reason)
+    return sides, missing
 
 
-def source_bytes(side):
-    """Size of the C sources that a compilation left."""
-    out = side.command[side.command.index("-o") + 1]
-    return sum(os.path.getsize(f) for f in glob.glob(f"{out}/*/*/*.[ch]"))
+def output_of(side):
+    if not side.output or not os.path.exists(side.output):
+        return None
+    if os.path.isfile(side.output):
+        with open(side.output, "rb") as file:
+            return np.load(file).astype(np.float64)
+    files = glob.glob(f"{side.output}/*.npy")
+    return np.load(files[0]).astype(np.float64) if len(files) == 1 else None
 
 
-def prepared(case, bench):
-    case.a = case.a(bench)
-    case.b = case.b(bench)
-    return case
+def differences(sides):
+    """Between rankc's output and those of others, relative to the largest value."""
+    ours, *others = sides.items()
+    own = output_of(ours[1])
+    theirs = {name: output_of(side) for name, side in others} if own is not None else {}
+    return {name: float(np.abs(own - value).max() / np.abs(value).max()) for name, value in theirs.items()
+            if value is not None and value.shape == own.shape}
 
 
-def measure_case(case, bench, options):
+def measure_case(case, bench, options, out):
+    """Writes a line per round."""
+    known = {"case": case.name, "cpu": processor(), "revision": bench.revision()}
+    sides, missing = sides_of(case, bench)
+    for name, reason in missing.items():
+        say(f"  without {name}: {reason}")
+    if options.prepare or len(sides) < 2:
+        return
     try:
-        case = prepared(case, bench)
-        result = {"a_label": case.a.label, "b_label": case.b.label, "figure": case.figure,
-                  "difference": largest_difference(case.a, case.b)}
-        result["rounds"] = pair(case, options, bench.c_program("fma", ("-fopenmp",)), say)
-        if case.group == "compile":
-            result["source_bytes"] = source_bytes(case.a)
-        return result
+        for row in rounds(sides, case.threads, options, bench.c_program("fma", ("-fopenmp",))):
+            row = {**known, **row, "differences": differences(sides), "missing": missing}
+            out.write(json.dumps(row) + "\n")
+            out.flush()
+            figures = ", ".join(f"{name} {s[case.figure]:.4g}" for name, s in row["sides"].items())
+            say(f"  {figures} ms, peak {row['peak']:.0f} GFLOP/s, others {row['foreign']:.2f}")
     except Failed as reason:
-        say(f"  skipped: {reason}")
-        return {"skipped": str(reason)}
+        say(f"  given up: {reason}")
+        out.write(json.dumps({**known, "missing": {**missing, "all": str(reason)}}) + "\n")
 
 
 def first_line(command):
@@ -149,46 +190,49 @@ def onednn_version():
     return ".".join(re.search(rf"DNNL_VERSION_{part} (\d+)", macros)[1] for part in ("MAJOR", "MINOR", "PATCH"))
 
 
+def processor():
+    return next(line.split(":")[1].strip() for line in open("/proc/cpuinfo") if line.startswith("model name"))
+
+
 def machine(bench):
     """What the figures depend on besides the code."""
-    cpu = [line.split(":")[1].strip() for line in open("/proc/cpuinfo") if line.startswith("model name")]
     flags = next(line for line in open("/proc/cpuinfo") if line.startswith("flags")).split()
     memory = int(open("/proc/meminfo").readline().split()[1]) / (1 << 20)
-    versions = {"rankc": first_line([bench.rankc, "--version"]), "cc": first_line(["cc", "--version"]),
-                "Linux": platform.release(), "oneDNN": onednn_version()}
-    for module in ("onnxruntime", "torch"):
+    versions = {"cc": first_line(["cc", "--version"]), "Linux": platform.release(), "oneDNN": onednn_version()}
+    for module in ("onnxruntime", "openvino", "torch"):
         try:
-            command = [bench.python(module), "-c", f"import {module}; print({module}.__version__)"]
-            versions[module] = first_line(command)
+            versions[module] = run([bench.python(module), "-c", f"import importlib.metadata as m; print(m.version('{module}'))"], 60).strip()
         except Failed:
             versions[module] = None
     versions["Open MPI"] = first_line(["mpirun.openmpi", "--version"])
     versions["MPICH"] = first_line(["mpichversion"])
-    revision = first_line(["git", "-C", HERE, "describe", "--always", "--dirty", "--exclude=*"])
-    return {"cpu": cpu[0], "cores": len(cpu), "memory_gib": round(memory),
-            "vectors": [f for f in ("avx2", "avx512f", "amx_tile") if f in flags], "versions": versions,
-            "date": datetime.date.today().isoformat(), "revision": revision}
+    wide = [f for f in ("avx2", "avx512f", "avx512_bf16", "avx512_vnni", "amx_tile") if f in flags]
+    return {"cpu": processor(), "cores": os.cpu_count(), "memory_gib": round(memory), "vectors": wide, "versions": versions,
+            "date": datetime.date.today().isoformat(), "revision": bench.revision()}
 
 
 def options_parse():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--build", default=f"{HERE}/../build", help="meson's build directory, buildtype release")
-    parser.add_argument("--work", default=f"{tempfile.gettempdir()}/rankc-bench",
-                        help="models, programs and results [%(default)s]")
+    parser.add_argument("--work", default=f"{tempfile.gettempdir()}/rankc-bench", help="models and programs [%(default)s]")
+    parser.add_argument("--python", action="append", default=[], help="an interpreter with peers; repeatable")
+    parser.add_argument("--files", metavar="DIR", help="where the packages of files.py were unpacked [their cases are left out]")
     parser.add_argument("--only", default="*", help="cases whose name or group matches GLOB[,GLOB...]")
     parser.add_argument("--list", action="store_true", help="list the cases")
-    parser.add_argument("--rounds", type=int, default=5, help="rounds of A, B that count [%(default)s]")
+    parser.add_argument("--prepare", action="store_true", help="make and compile the models of the cases, measure nothing")
+    parser.add_argument("--rounds", type=int, default=5, help="rounds that count [%(default)s]")
     parser.add_argument("--attempts", type=int, help="rounds at most [3 x rounds]")
+    parser.add_argument("--seconds", type=float, default=0.7, help="of a sample, about [%(default)s]")
     parser.add_argument("--max-foreign", type=float, default=0.15,
                         help="processors' worth of others' load in a round that counts [%(default)s]")
     parser.add_argument("--patience", type=float, default=60,
                         help="seconds to wait for a quiet machine before a round [%(default)s]")
-    parser.add_argument("--ort-python", help="interpreter with onnxruntime")
-    parser.add_argument("--torch-python", help="interpreter with torch")
+    parser.add_argument("--results", action="append", help="lines of JSON; the first takes the new ones [WORK/results.jsonl]")
     parser.add_argument("--docs", default=f"{HERE}/../docs/benchmarks.md", help="the page to write")
     parser.add_argument("--report", action="store_true", help="only write the page from the results there are")
     options = parser.parse_args()
     options.attempts = options.attempts or 3 * options.rounds
+    options.results = options.results or [f"{options.work}/results.jsonl"]
     return options
 
 
@@ -201,19 +245,19 @@ def main():
     options = options_parse()
     if options.list:
         for case in chosen(options.only):
-            print(f"{case.name:40} {case.group:10} {case.title}")
+            print(f"{case.name:32} {case.group:12} {case.title}")
         return
-    path = f"{options.work}/results.json"
-    results = json.load(open(path)) if os.path.exists(path) else {"cases": {}}
     if not options.report:
         bench = Bench(options)
-        results["machine"] = machine(bench)
-        for case in chosen(options.only):
-            say(f"{case.name}: {case.title}")
-            results["cases"][case.name] = measure_case(case, bench, options)
-            with open(path, "w") as file:
-                json.dump(results, file, indent=1)
-    write_report(options.docs, results, CASES, options.max_foreign)
+        with open(options.results[0], "a", encoding="ascii") as out:
+            out.write(json.dumps({"machine": machine(bench)}) + "\n")
+            for case in chosen(options.only):
+                say(f"{case.name}: {case.title}")
+                measure_case(case, bench, options, out)
+    elif not all(map(os.path.exists, options.results)):
+        sys.exit("bench: no such results")
+    if options.report or options.only == "*" and not options.prepare:
+        write_report(options.docs, options.results, CASES, options.max_foreign)
 
 
 if __name__ == "__main__":

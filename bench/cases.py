@@ -1,24 +1,16 @@
-"""The benchmarks: one row per case. A case has a side A, which is rankc, and a side B, what it is compared with.
+"""The benchmarks: one row per case. A case has sides, which take turns: the first is rankc, the others are what it is compared with.
 
 Sides are functions of a Bench (bench.py), which knows where things are, and raise Failed when they cannot be had."""
 import os
+import shlex
 import shutil
 from dataclasses import dataclass
-from typing import Callable, List, Optional
+from typing import Callable, Dict
 
-from measure import Failed, run
+from files import FILES
+from measure import Failed, Kept, Once, run
 
 KB, MB = 1 << 10, 1 << 20
-
-
-@dataclass
-class Side:
-    label: str
-    command: List[str]
-    json: bool = True                            # stdout is like that of `rankc run --json`
-    prepare: Optional[Callable[[], None]] = None  # before every sample, not timed
-    output: Optional[str] = None                 # where a run with --check leaves the model's output
-    check: Optional[List[str]] = None            # the command of that run
 
 
 @dataclass
@@ -26,33 +18,30 @@ class Case:
     name: str
     group: str
     title: str
-    a: Callable
-    b: Callable
-    figure: str = "ms"   # of the sample: what is compared
-    cores: int = 1       # busy in both sides: for the peak
-    gflop: float = 0     # in one step, multiply-adds of products and convolutions counted as two
+    threads: int                # busy in every side: for the peak
+    sides: Dict[str, Callable]
+    gflop: float = 0            # in one step, multiply-adds of products and convolutions counted as two
+    figure: str = "ms"          # of the sample: what is compared
 
 
 # Sides ------------------------------------------------------------------------------------------------------------
 
-def rankc(model, threads, repeat, warmup=2, pas=None):
+def rankc(model, threads, *options):
     """A compiled model, run by `rankc run`."""
     def side(bench):
-        directory = bench.compiled(model, pas)
-        out = f"{directory}/check"
-        base = [bench.rankc, "run", directory, "--input", f"x={bench.input(model)}", "--threads", str(threads)]
-        return Side("rankc" + (f" {pas}" if pas else ""),
-                    base + ["--repeat", str(repeat), "--warmup", str(warmup), "--json"],
-                    output=out, check=base + ["--output-dir", out])
+        directory = bench.compiled(model, options)
+        command = [bench.rankc, "run", directory, *bench.given("--input", model), "--threads", str(threads), "--repeat", "STEPS",
+                   "--warmup", "1", "--json", "-q"]
+        return Once(command, check=["--output-dir", f"{directory}/check"], output=f"{directory}/check")
     return side
 
 
-def ort(model, threads, repeat, warmup=3):
+def peer(runtime, model, threads):
+    """Another runtime (peer.py)."""
     def side(bench):
-        program = [bench.python("onnxruntime"), f"{bench.here}/peer_ort.py", bench.model(model), bench.input(model),
-                   str(threads)]
-        out = f"{bench.work}/{model}.ort.npy"
-        return Side("ONNX Runtime", program + [str(repeat), str(warmup)], output=out, check=program + ["1", "0", out])
+        output = f"{bench.work}/{model}.{runtime}.result.npy"
+        python = bench.python("torchvision" if runtime in ("torch", "compiled") else runtime)
+        return Kept([python, f"{bench.here}/peer.py", runtime, bench.model(model), str(threads), output, *bench.inputs(model)], output)
     return side
 
 
@@ -61,48 +50,43 @@ def restart(model, threads, whole):
     finds by itself that it was compiled before."""
     def side(bench):
         cache = f"{bench.work}/cache"
-        given = bench.model(model) if whole else bench.compiled(model, None)
-        command = ["env", f"XDG_CACHE_HOME={cache}", bench.rankc, "run", given, "--input", f"x={bench.input(model)}",
-                   "--threads", str(threads), "--json"]
+        given = bench.model(model) if whole else bench.compiled(model)
+        command = ["env", f"XDG_CACHE_HOME={cache}", bench.rankc, "run", given, *bench.given("--input", model), "--threads",
+                   str(threads), "--json", "-q"]
         os.makedirs(cache, exist_ok=True)
         run(command, 300)
-        return Side("rankc run " + ("MODEL" if whole else "DIR"), command)
+        return Once(command)
     return side
 
 
-def torch(threads, repeat, warmup=2):
+def started(runtime, model, threads):
+    """Another runtime, in a process of its own every time."""
     def side(bench):
-        return Side("PyTorch", [bench.python("torch"), f"{bench.here}/peer_torch.py", str(threads), str(repeat),
-                                str(warmup)])
+        return Once(["sh", "-c", f"echo 1 | {shlex.join(peer(runtime, model, threads)(bench).command)}"])
     return side
 
 
 def rankc_train(model, threads, steps, units=1):
     """A model compiled with --train, trained by `rankc train`; steps with the first ones, whose pages are new."""
     def side(bench):
-        directory = bench.compiled(model, None, ("--train", "--optimizer", "adamw:lr=1e-4,weight_decay=0",
-                                                 "--runtime-ngpus", str(units)))
-        data = [word for name in ("x", "labels") for word in ("--data", f"{name}={bench.work}/{model}.{name}.npy")]
-        return Side(f"rankc, {units} units" if units > 1 else "rankc",
-                    [bench.rankc, "train", directory, *data, "--steps", str(steps), "--threads", str(threads), "--json"])
+        directory = bench.compiled(model, ("--train", "--optimizer", "adamw:lr=1e-4,weight_decay=0", "--runtime-ngpus", str(units)))
+        return Once([bench.rankc, "train", directory, *bench.given("--data", model), "--steps", str(steps), "--threads", str(threads),
+                     "--json"])
     return side
 
 
 def torch_train(threads, steps, batch, processes=1):
     """PyTorch with glibc told to keep what is freed, which makes it a third faster."""
     def side(bench):
-        keep = ["env", "MALLOC_MMAP_THRESHOLD_=4294967296", "MALLOC_TRIM_THRESHOLD_=17179869184",
-                "MALLOC_TOP_PAD_=268435456"]
-        return Side("PyTorch DDP, gloo" if processes > 1 else "PyTorch",
-                    [*keep, bench.python("torch"), f"{bench.here}/peer_torch_train.py", str(threads), str(steps), str(batch),
+        keep = ["env", "MALLOC_MMAP_THRESHOLD_=4294967296", "MALLOC_TRIM_THRESHOLD_=17179869184", "MALLOC_TOP_PAD_=268435456"]
+        return Once([*keep, bench.python("torch"), f"{bench.here}/peer_torch_train.py", str(threads), str(steps), str(batch),
                      str(processes)])
     return side
 
 
 def all_reduce(ranks, size, repeat, memory):
     def side(bench):
-        program = bench.c_program("allreduce", bench.runtime_flags())
-        return Side(f"rankc {memory}", [program, str(ranks), str(size), str(repeat), memory])
+        return Once([bench.c_program("allreduce", bench.runtime_flags()), str(ranks), str(size), str(repeat), memory])
     return side
 
 
@@ -116,78 +100,113 @@ def mpi_all_reduce(library, ranks, size, repeat):
         if not shutil.which(compiler) or not shutil.which(launcher):
             raise Failed(f"{library} is not installed ({compiler}, {launcher})")
         program = bench.c_program("allreduce_mpi", (), compiler)
-        return Side(library, [launcher, *options, "-n", str(ranks), program, str(size), str(repeat)])
+        return Once([launcher, *options, "-n", str(ranks), program, str(size), str(repeat)])
     return side
 
 
-def compilation(model, build):
+def compilation(model, *options):
     """`rankc compile` into an empty directory."""
     def side(bench):
         out = f"{bench.work}/compile"
-        return Side("sources and programs" if build else "sources",
-                    [bench.rankc, "compile", bench.model(model), "-o", out, "-q"] + ([] if build else ["--no-build"]),
-                    json=False, prepare=lambda: shutil.rmtree(out, ignore_errors=True))
+        return Once([bench.rankc, "compile", bench.model(model), "-o", out, "-q", *options], json=False,
+                    prepare=lambda: shutil.rmtree(out, ignore_errors=True))
     return side
 
 
 # Cases ------------------------------------------------------------------------------------------------------------
 
-BLOCK = 2 * 128 * 768 * (12 * 768 + 2 * 128) / 1e9  # GFLOP of one GPT-2 layer, 128 tokens
-HEAD = 2 * 128 * 768 * 50257 / 1e9
+RUNTIMES = {"onnxruntime": "ONNX Runtime", "openvino": "OpenVINO", "torch": "PyTorch", "compiled": "PyTorch, compiled"}
+BOTH = ("onnxruntime", "openvino")
+THREADS = (1, 2)
 
 CASES = []
 
 
-def add(*row, **fields):
-    CASES.append(Case(*row, **fields))
+def add(name, group, title, threads, sides, **fields):
+    CASES.append(Case(name, group, title, threads, sides, **fields))
 
 
-for name, what, layers, head, repeat in (
-        ("gpt2_12", "GPT-2 stack, 12 layers", 12, 0, 10), ("gpt2_2", "GPT-2 stack, 2 layers", 2, 0, 60),
-        ("gpt2_decomposed", "GPT-2 stack, 12 layers, LayerNormalization decomposed", 12, 0, 10),
-        ("gpt2_lm", "GPT-2 124M, token ids to logits", 12, HEAD, 8)):
-    for cores in (1, 2):
-        add(f"{name}-{cores}t", "model", f"{what}, {cores} thread{'s'[:cores > 1]}", rankc(name, cores, repeat * cores),
-            ort(name, cores, repeat * cores), cores=cores, gflop=layers * BLOCK + head)
-add("gpt2_12-torch-2t", "model", "GPT-2 stack, 12 layers, 2 threads", rankc("gpt2_12", 2, 20),
-    torch(2, 10), cores=2, gflop=12 * BLOCK)
-for cores in (1, 2):
-    add(f"resnet50-{cores}t", "model", f"ResNet-50, {cores} thread{'s'[:cores > 1]}",
-        rankc("resnet50", cores, 30 * cores), ort("resnet50", cores, 30 * cores), cores=cores, gflop=8.2)
+def peers_of(model, threads, runtimes):
+    return {RUNTIMES[runtime]: peer(runtime, model, threads) for runtime in runtimes}
 
-for name, what, repeat in (
-        ("chain20", "20 elementwise operators", 60), ("gelu", "tanh GELU, 8 operators", 60),
-        ("layernorm", "LayerNormalization decomposed, 9 operators", 80), ("softmax", "Softmax", 80)):
-    for cores in (1, 2):
-        add(f"{name}-{cores}t", "memory", f"{what}, {cores} thread{'s'[:cores > 1]}", rankc(name, cores, repeat, 3),
-            ort(name, cores, repeat), cores=cores)
 
-for name, layers, repeat in (("gpt2_12", 12, 10), ("gpt2_2", 2, 60)):
-    add(f"{name}-tp2", "ranks", f"GPT-2 stack, {layers} layers", rankc(name, 1, repeat, pas="tp:tensor=2"),
-        rankc(name, 1, repeat), cores=2, gflop=layers * BLOCK)
+def model(group, name, title, gflop=0, runtimes=BOTH):
+    """A model beside other runtimes, with one and with more threads."""
+    for threads in THREADS:
+        add(f"{name}-{threads}t", group, title, threads, {"rankc": rankc(name, threads), **peers_of(name, threads, runtimes)},
+            gflop=gflop)
 
-TOKENS = 4 * 64
-STEP = 3 * 12 * 2 * TOKENS * 768 * (12 * 768 + 2 * 64) / 1e9 + 3 * 2 * TOKENS * 768 * 50257 / 1e9
-add("train-2t", "training", "GPT-2 124M, 2 threads", rankc_train("gpt2_train", 2, 8), torch_train(2, 8, 4), cores=2,
-    gflop=STEP)
-add("train-dp2", "training", "GPT-2 124M, data parallel on 2 ranks", rankc_train("gpt2_train_half", 1, 8, 2),
-    torch_train(1, 8, 2, 2), cores=2, gflop=STEP)
+
+def stack(length, layers, width, hidden, heads=1, kv_heads=1, gates=1):
+    """GFLOP of a transformer's layers."""
+    weights = width * (2 * width + 2 * width * kv_heads // heads + (1 + gates) * hidden)
+    return 2 * length * layers * (weights + 2 * width * length) / 1e9
+
+
+def head(length, width, vocabulary):
+    return 2 * length * width * vocabulary / 1e9
+
+
+GPT2 = stack(128, 12, 768, 3072) + head(128, 768, 50257)
+
+model("transformer", "gpt2_lm", "GPT-2 124M, 128 token ids to logits", GPT2)
+model("transformer", "bert", "BERT-base, 128 token ids to hidden states", stack(128, 12, 768, 3072), (*BOTH, "torch"))
+model("transformer", "vit_b", "ViT-B/16, an image to 1000 classes", stack(197, 12, 768, 3072) + head(196, 768, 768), (*BOTH, "torch"))
+model("transformer", "llama_4", "Llama 1B (TinyLlama's sizes), 4 of its 22 layers and the head, 128 token ids to logits",
+      stack(128, 4, 2048, 5632, 32, 4, 2) + head(128, 2048, 32000))
+
+for name, title, gflop in (
+        ("resnet50", "ResNet-50", 8.2), ("mobilenet_v2", "MobileNet v2", .6), ("mobilenet_v3_large", "MobileNet v3 large", .43),
+        ("efficientnet_b0", "EfficientNet B0", .78), ("convnext_tiny", "ConvNeXt tiny", 8.9), ("densenet121", "DenseNet-121", 5.7),
+        ("vgg16", "VGG-16", 30.9), ("resnext50_32x4d", "ResNeXt-50", 8.5), ("shufflenet_v2_x1_0", "ShuffleNet v2", .29),
+        ("squeezenet1_1", "SqueezeNet 1.1", .7), ("googlenet", "GoogLeNet", 3), ("inception_v3", "Inception v3", 11.4),
+        ("regnet_y_400mf", "RegNet Y 400MF", .8), ("lraspp_mobilenet_v3_large", "LR-ASPP MobileNet v3", 0), ("unet", "U-Net", 0),
+        ("detector", "YOLO-like", 0)):
+    model("image", name, title, gflop)
+
+for name, file in FILES.items():
+    model("file", name, file.title)
+
+for name, title in (("resnet50", "ResNet-50"), ("bert", "BERT-base"), ("gpt2_lm", "GPT-2 124M")):
+    for kind, text in {"qdq": "QDQ", "qoperator": "QOperator", "dynamic": "dynamic"}.items():
+        if (name, kind) != ("resnet50", "dynamic"):
+            model("integer", f"{name}.{kind}", f"{title}, {text}")
+
+for name, title in (("gpt2_lm", "GPT-2 124M"), ("llama_8", "Llama of 8 layers, width 1024")):
+    for length in (128, 512):
+        at = name if length == 128 else f"{name}_{length}"
+        for dtype in ("bf16", "fp16"):
+            for threads in THREADS:
+                add(f"{at}-{dtype}-{threads}t", "half", f"{title}, {length} tokens, {dtype}", threads,
+                    {"rankc": rankc(at, threads, "--dtype", dtype), "rankc, f32": rankc(at, threads)})
+
+for name, title in (("chain20", "20 elementwise operators"), ("gelu", "tanh GELU, 8 operators"),
+                    ("layernorm", "LayerNormalization decomposed, 9 operators"), ("softmax", "Softmax")):
+    model("memory", name, title)
+
+for name, title, gflop in (("gpt2_lm", "GPT-2 124M, 128 token ids to logits", GPT2),
+                           ("gpt2_2", "GPT-2 stack, 2 layers", stack(128, 2, 768, 3072))):
+    add(f"{name}-tp2", "ranks", title, 2, {"rankc tp 2": rankc(name, 1, "--pas", "tp:tensor=2"), "rankc, 1 thread": rankc(name, 1),
+                                           "rankc, 2 threads": rankc(name, 2), **peers_of(name, 2, BOTH)}, gflop=gflop)
+
+STEP = 3 * (4 * stack(64, 12, 768, 3072) + head(4 * 64, 768, 50257))
+add("train-2t", "training", "GPT-2 124M", 2, {"rankc": rankc_train("gpt2_train", 2, 8), "PyTorch": torch_train(2, 8, 4)}, gflop=STEP)
+add("train-dp2", "training", "GPT-2 124M, data parallel on 2 ranks", 2, {
+    "rankc": rankc_train("gpt2_train_half", 1, 8, 2), "PyTorch": torch_train(1, 8, 2, 2)}, gflop=STEP)
 
 for ranks, sizes in ((2, (4 * KB, 64 * KB, 384 * KB, MB, 16 * MB, 64 * MB)), (4, (4 * KB, MB, 64 * MB))):
     for size in sizes:
         repeat = max(12, min(200000, 2000 * MB // size) // (1 if ranks == 2 else 8))
         text = f"{size // MB} MB" if size >= MB else f"{size // KB} KB"
-        for memory, library in (("symmetric", "Open MPI"), ("symmetric", "MPICH"), ("staged", "Open MPI")):
-            if ranks == 4 and library == "MPICH":
-                repeat = min(repeat, 50)  # its waits spin: milliseconds where ranks share a core
-            add(f"allreduce-{ranks}-{text.replace(' ', '').lower()}-{memory}-{library.lower().replace(' ', '')}",
-                "allreduce", f"{ranks} ranks, {text}, {memory}", all_reduce(ranks, size, repeat, memory),
-                mpi_all_reduce(library, ranks, size, repeat), cores=2)
+        fewer = min(repeat, 50) if ranks == 4 else repeat  # MPICH's waits spin: milliseconds where ranks share a core
+        add(f"allreduce-{ranks}-{text.replace(' ', '').lower()}", "allreduce", f"{ranks} ranks, {text}", 2, {
+            "rankc": all_reduce(ranks, size, repeat, "symmetric"), "rankc, staged": all_reduce(ranks, size, repeat, "staged"),
+            "Open MPI": mpi_all_reduce("Open MPI", ranks, size, repeat), "MPICH": mpi_all_reduce("MPICH", ranks, size, fewer)})
 
 for what, whole in (("the compiled directory", False), ("the model file", True)):
-    add(f"restart-{'model' if whole else 'dir'}", "restart", f"GPT-2 124M, 2 threads, from {what}",
-        restart("gpt2_lm", 2, whole), ort("gpt2_lm", 2, 1, warmup=0), figure="first_ms", cores=2)
+    add(f"restart-{'model' if whole else 'dir'}", "restart", f"GPT-2 124M, from {what}", 2, {
+        "rankc": restart("gpt2_lm", 2, whole), **{RUNTIMES[r]: started(r, "gpt2_lm", 2) for r in BOTH}}, figure="first_ms")
 
 for layers in (2, 12, 24):
-    add(f"compile-{layers}", "compile", f"GPT-2 stack, {layers} layers", compilation(f"gpt2_{layers}", False),
-        compilation(f"gpt2_{layers}", True), figure="wall_ms", cores=1)
+    add(f"compile-{layers}", "compile", f"GPT-2 stack, {layers} layers", 1, {
+        "rankc": compilation(f"gpt2_{layers}"), "sources alone": compilation(f"gpt2_{layers}", "--no-build")}, figure="wall_ms")

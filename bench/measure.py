@@ -1,4 +1,4 @@
-"""Runs one command as a sample: what it measured, how long it took, and how busy others kept the machine meanwhile."""
+"""Runs commands, and samples of the sides of a case: what a sample measured, and how busy others kept the machine meanwhile."""
 import json
 import os
 import resource
@@ -26,21 +26,30 @@ def own_seconds():
     return sum(u.ru_utime + u.ru_stime for u in used)
 
 
+def seconds_of(pid):
+    """Processor time of a process that runs."""
+    fields = open(f"/proc/{pid}/stat").read().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / TICKS
+
+
 def complaint(text):
     """The first line of stderr that speaks of an error, else the last one."""
     lines = text.strip().splitlines() or ["no message"]
     return next((line for line in lines if "error" in line.lower()), lines[-1]).strip()
 
 
+def start(command, **streams):
+    environment = dict(os.environ, OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1", LC_ALL="C")
+    try:
+        return subprocess.Popen(command, text=True, env=environment, start_new_session=True, **streams)
+    except OSError as error:
+        raise Failed(f"{os.path.basename(command[0])}: {error.strerror}") from None
+
+
 def run(command, timeout):
     """stdout of a command that must succeed. One that takes too long is ended with all that it started."""
-    environment = dict(os.environ, OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1", LC_ALL="C")
     name = os.path.basename(command[0])
-    try:
-        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                                   text=True, env=environment, start_new_session=True)
-    except OSError as error:
-        raise Failed(f"{name}: {error.strerror}") from None
+    process = start(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     try:
         output, errors = process.communicate(timeout=timeout)
     except subprocess.TimeoutExpired:
@@ -52,28 +61,62 @@ def run(command, timeout):
     return output
 
 
-def sample(side, timeout=300):
-    """One run of a side (cases.py): its figures by name, "wall_ms", and "foreign", the processors' worth of load that
-    was not ours."""
-    if side.prepare:
-        side.prepare()
-    begin, busy, own = time.monotonic(), busy_seconds(), own_seconds()
-    output = run(side.command, timeout)
-    wall = time.monotonic() - begin
-    foreign = (busy_seconds() - busy - (own_seconds() - own)) / wall
-    result = json.loads(output) if side.json else {}
-    figures = flatten(result) if side.json else {}
-    return dict(figures, wall_ms=wall * 1e3, first_ms=result.get("first_ms", wall * 1e3), foreign=round(max(foreign, 0.0), 3))
-
-
 def flatten(result):
     """The numbers of `rankc run --json` and of what imitates it; memory is summed over the ranks."""
     figures = {"ms": result["step_ms"]["median"], "best_ms": result["step_ms"]["min"]}
     if "peak_rss" in result:
         figures["rss"] = sum(result["peak_rss"]) - result.get("idle_rss", 0)
-        figures["idle_rss"] = result.get("idle_rss", 0)
-        figures["load_ms"] = result["load_ms"]
-    return figures
+    return dict(figures, **{key: result[key] for key in ("load_ms", "first_ms") if key in result})
+
+
+class Once:
+    """A side whose every sample is a process of its own. "STEPS" in its command is the number of steps of a sample; `prepare` is
+    called before a sample and not timed; `check` are words that the first sample, which does not count, has at the end."""
+
+    def __init__(self, command, json=True, prepare=None, check=(), output=None):
+        self.command, self.json, self.prepare, self.check, self.output = command, json, prepare, check, output
+
+    def sample(self, steps, first=False):
+        if self.prepare:
+            self.prepare()
+        words = [word.replace("STEPS", str(steps)) for word in self.command]
+        begin = time.monotonic()
+        output = run(words + list(self.check if first else ()), 300)
+        wall = (time.monotonic() - begin) * 1e3
+        return dict({"first_ms": wall}, **(flatten(json.loads(output)) if self.json else {"ms": wall}), wall_ms=wall)
+
+    def seconds(self):
+        return 0
+
+    def close(self):
+        pass
+
+
+class Kept:
+    """A side that is one process for all rounds (peer.py): it reads a number of steps from stdin and answers with a line of JSON."""
+
+    def __init__(self, command, output=None):
+        self.command, self.output, self.process = command, output, None
+
+    def sample(self, steps, first=False):
+        if first:
+            self.process = start(self.command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        try:
+            self.process.stdin.write(f"{steps}\n")
+            self.process.stdin.flush()
+            line = self.process.stdout.readline()
+        except BrokenPipeError:
+            line = ""
+        if not line:
+            raise Failed(complaint(self.process.stderr.read()))
+        return flatten(json.loads(line))
+
+    def seconds(self):
+        return seconds_of(self.process.pid)
+
+    def close(self):
+        if self.process:
+            self.process.communicate()
 
 
 def wait_for_quiet(limit, patience):
@@ -86,25 +129,37 @@ def wait_for_quiet(limit, patience):
             return
 
 
-def peak(program, threads):
-    """GFLOP/s of fused multiply-adds that this machine gives at the moment."""
-    return float(run([program, str(threads)], 60))
+def calibrated(side, seconds):
+    """The steps of a sample that takes about so many seconds, after a first one that does not count."""
+    step = side.sample(2, first=True).get("best_ms")
+    return max(3, min(2000, int(seconds * 1e3 / step))) if step else 1
 
 
-def largest_load(row):
-    """Of the two samples of a round."""
-    return max(row["a"]["foreign"], row["b"]["foreign"])
+def one_round(sides, steps, threads, peak_program):
+    """The machine's peak of that minute, a sample of every side, and the processors' worth of load that was not ours."""
+    def ours():
+        return own_seconds() + sum(side.seconds() for side in sides.values())
+
+    row = {"peak": float(run([peak_program, str(threads)], 60))}
+    begin, busy, own = time.monotonic(), busy_seconds(), ours()
+    row["sides"] = {name: side.sample(steps[name]) for name, side in sides.items()}
+    row["foreign"] = round(max(0, busy_seconds() - busy - (ours() - own)) / (time.monotonic() - begin), 3)
+    return row
 
 
-def pair(case, options, peak_program, say):
-    """Rounds of A, B, each with the machine's peak of that minute. Those with foreign load above the limit are made up
-    for, up to so many attempts in all; all are returned."""
-    rows, clean = [], 0
-    while clean < options.rounds and len(rows) < options.attempts:
-        wait_for_quiet(options.max_foreign, options.patience)
-        row = {"peak": peak(peak_program, case.cores), "a": sample(case.a), "b": sample(case.b)}
-        rows.append(row)
-        clean += largest_load(row) <= options.max_foreign
-        say(f"  a {row['a'][case.figure]:.4g} b {row['b'][case.figure]:.4g} ms, peak {row['peak']:.0f} GFLOP/s, "
-            f"others {row['a']['foreign']:.2f} {row['b']['foreign']:.2f}")
-    return rows
+def rounds(sides, threads, options, peak_program):
+    """Rounds in which all sides (name: side) take turns. Those with others' load above the limit are made up for, up to so many
+    attempts in all; all are given."""
+    try:
+        steps = {name: calibrated(side, options.seconds) for name, side in sides.items()}
+        clean = 0
+        for _ in range(options.attempts):
+            wait_for_quiet(options.max_foreign, options.patience)
+            row = one_round(sides, steps, threads, peak_program)
+            yield row
+            clean += row["foreign"] <= options.max_foreign
+            if clean == options.rounds:
+                return
+    finally:
+        for side in sides.values():
+            side.close()

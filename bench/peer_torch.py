@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Times PyTorch on the stack of models.py's gpt2_12: peer_torch.py THREADS REPEAT WARMUP. Prints like peer_ort.py.
+"""Times PyTorch on the stack of models.py's gpt2_12: peer_torch.py THREADS REPEAT WARMUP. Prints like `rankc run --json`.
 
 Eager mode: attention by scaled products and softmax, the tanh GELU of torch.nn.functional."""
 import json

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Times PyTorch on training steps of models.py's gpt2_train: peer_torch_train.py THREADS STEPS BATCH [PROCESSES]. Prints like
-peer_ort.py.
+`rankc run --json`.
 
 Several processes train with DistributedDataParallel over gloo, and rank 0 prints. AdamW, eager mode, buckets as views of
 gradients; run it with glibc's malloc told to keep memory (cases.py), or it is a third slower."""

@@ -1,53 +1,53 @@
 """Writes the page of results."""
+import json
 import os
 import textwrap
+from math import exp, log
 from statistics import median
 
-from measure import largest_load
-
+WIDTH = 120
 INTRODUCTION = """# Benchmarks
 
-The speed of compiled programs on CPUs beside ONNX Runtime, PyTorch and MPI, and the time of compiling and restarting. This
-page is written by `bench/bench.py`; do not edit it. To repeat the measurements, build rankc with `--buildtype release`,
-then run `bench/bench.py --build BUILD`; its `--help` says what else it needs.
+The speed of compiled programs on CPUs beside ONNX Runtime, OpenVINO, PyTorch and MPI, and the time of restarting and compiling. This
+page is written by `bench/bench.py`; do not edit it. To repeat the measurements, build rankc with `--buildtype release`, then run
+`bench/bench.py --build BUILD`; its `--help` says what else it needs.
 
-Two programs are compared by running them alternately: A, B, A, B, and so on. *B / A* is the ratio of their times in one
-such round, given as the median of all rounds (minimum to maximum): **above 1, A is faster**. Times are medians of many
-steps in one process, after a warm-up. Absolute times vary by a third with the machine's clock and load, ratios by a few
-hundredths. *% of peak* is relative to the speed of a loop of fused multiply-adds, measured just before each round with
-the same number of threads. *Others* is the largest load, in processors, that other processes caused during a round; a
-round whose load exceeds a limit is discarded and repeated. *Rounds* is the number of valid rounds, of all rounds.
+The programs of a row take turns: each runs once in a round. A ratio is the other's time to rankc's within a round, given as
+the median of the rounds (least to most): **above 1, rankc is faster**. *faster peer* is that ratio for whichever of the other runtimes
+was the faster in the round. A time is the median of the rounds' medians of many steps, after a warm-up. *% of peak* is relative to a
+loop of fused multiply-adds, measured just before each round with the same number of threads. A round in which other processes caused
+a load of more than {max_foreign} processors does not count. Models have random weights, inputs and outputs are in memory, the batch
+is 1 and numbers are f32 unless said otherwise; the other runtimes are asked for f32 too. Outputs differ by at most the last column,
+relative to the largest value.
 """
 
-WIDTH = 120
-
 GROUPS = {
-    "model": ("Models", """Forward passes in f32, batch 1, random weights, with inputs and outputs in memory. GPT-2 has 128
-        tokens and the sizes of the 124M model; its *stack* omits embeddings and logits. *% of peak* counts matrix
-        products and convolutions only. MiB is the peak resident memory, for Python programs without the memory that the
-        interpreter and its modules use before the model is loaded."""),
-    "memory": ("Memory-bound graphs", """One input and one output tensor of 4096 x 1024 f32."""),
-    "ranks": ("Several ranks", """The same model on two ranks with one thread each, compared with one rank with one thread."""),
+    "transformer": ("Transformers", ""),
+    "image": ("Networks for images", """One image of 224 x 224 (Inception 299, U-Net 256, YOLO-like 320), statistics of BatchNormalization
+        as after training."""),
+    "file": ("Files of other people", """Models that Python packages ship, as they are (bench/files.py), with random inputs."""),
+    "integer": ("Integers", """Quantised by ONNX Runtime: u8 activations, i8 weights per channel; QDQ, QOperator, and dynamic
+        quantisation. Random weights spread results over many units, so outputs differ where a value is rounded the other way."""),
+    "half": ("16 bits", """The same model compiled with `--dtype` bf16 or fp16 and in f32."""),
+    "memory": ("Memory-bound graphs", "One input and one output tensor of 4096 x 1024 f32."),
+    "ranks": ("Several ranks", "The same model on two ranks with one thread each, beside one rank, and the others with two threads."),
     "training": ("Training", """Training steps of GPT-2 124M in f32: forward, backward and AdamW on 4 samples of 64 tokens, 2 per rank on
-        two ranks. PyTorch runs eagerly, with OpenBLAS, and with glibc configured to keep freed memory. *% of peak* counts
-        matrix products only."""),
-    "allreduce": ("All-reduce", """Sum of f32, out of place, from a barrier to the end of the slowest rank. *symmetric*: buffers in the
-        shared memory where compiled programs keep communicated tensors; *staged*: buffers in a rank's private memory. If
-        a machine has fewer cores than ranks, the ranks share cores."""),
-    "restart": ("Restart", """Time to the first result with all files in the page cache: for rankc from the start of the process to its
-        end, for ONNX Runtime from `InferenceSession` to the end of the first run, without the start of Python. *from the
+        two ranks (PyTorch: DistributedDataParallel over gloo). PyTorch runs eagerly, with glibc configured to keep freed memory."""),
+    "allreduce": ("All-reduce", """Sum of f32, out of place, from a barrier to the end of the slowest rank. rankc's buffers are in the
+        shared memory where compiled programs keep communicated tensors; *staged*: in a rank's private memory. If a machine has fewer
+        cores than ranks, the ranks share cores."""),
+    "restart": ("Restart", """Time to the first result with two threads and all files in the page cache: for rankc from the start of the
+        process to its end, for others from loading the model to the end of the first run, without the start of Python. *from the
         model file* is `rankc run MODEL.onnx`, which hashes the model to find the compiled program."""),
-    "compile": ("Compilation", """Wall time of `rankc compile` into an empty directory, including the hashing of the model's weights."""),
+    "compile": ("Compilation", """Wall time of `rankc compile` into an empty directory, including the hashing of the model's weights;
+        *sources alone* is without the C compiler."""),
 }
+PEERS = ("ONNX Runtime", "OpenVINO")
 
 
 def table(header, rows):
     rule = ["---"] + ["---:"] * (len(header) - 1)
     return "\n".join("| " + " | ".join(row) + " |" for row in [header, rule, *rows])
-
-
-def middle(rounds, side, figure):
-    return median(r[side][figure] for r in rounds)
 
 
 def time_text(ms):
@@ -58,88 +58,131 @@ def short(ratio):
     return f"{ratio:.2f}" if ratio < 100 else f"{ratio:.0f}"
 
 
-def ratio_text(rounds, figure):
-    ratios = [r["b"][figure] / r["a"][figure] for r in rounds]
+def spread(ratios):
     return f"**{short(median(ratios))}** ({short(min(ratios))} to {short(max(ratios))})"
 
 
-def foreign_text(rounds):
-    return f"{max(map(largest_load, rounds)):.2f}"
+class Results:
+    """Of a case on a processor: the rounds that count, and what was missing."""
+
+    def __init__(self, case, rows, max_foreign):
+        self.case, self.figure = case, case.figure
+        self.all = [row for row in rows if "sides" in row]
+        self.rows = [row for row in self.all if row["foreign"] <= max_foreign]
+        self.missing = {name: reason for row in rows for name, reason in row["missing"].items()}
+        self.own = next(iter(case.sides))
+
+    def times(self, side):
+        return [row["sides"][side][self.figure] for row in self.rows if side in row["sides"]]
+
+    def ratios(self, side):
+        return [row["sides"][side][self.figure] / row["sides"][self.own][self.figure] for row in self.rows if side in row["sides"]]
+
+    def faster(self):
+        return [min(times) for times in zip(*(r for r in map(self.ratios, PEERS) if r))]
+
+    def share(self):
+        if not self.case.gflop or not self.rows:
+            return "-"
+        return f"{100 * median(self.case.gflop / t * 1e3 / row['peak'] for t, row in zip(self.times(self.own), self.rows)):.0f}%"
+
+    def memory(self, side):
+        bytes_ = [row["sides"][side]["rss"] for row in self.rows if "rss" in row["sides"].get(side, {})]
+        return f"{median(bytes_) / (1 << 20):.0f}" if bytes_ else "-"
+
+    def difference(self):
+        known = [d for row in self.rows for d in row["differences"].values()]
+        return f"{max(known):.0e}" if known else "-"
 
 
-def rounds_text(result):
-    return f"{len(result['clean'])} of {len(result['rounds'])}"
+def columns(group, sides):
+    """Pairs of a header and a function of Results."""
+    def pair(name):
+        return [(name, lambda r: time_text(median(r.times(name))) if r.times(name) else "-"),
+                ("ratio", lambda r: spread(r.ratios(name)) if r.ratios(name) else "-")]
 
-
-def share_text(rounds, case, side, figure):
-    return f"{100 * median(case.gflop / r[side][figure] * 1e3 / r['peak'] for r in rounds):.0f}%" if case.gflop else "-"
-
-
-def memory_text(rounds, side):
-    return f"{middle(rounds, side, 'rss') / (1 << 20):.0f}" if "rss" in rounds[0][side] else "-"
-
-
-COMPARED = ["what", "A", "B", "A, time", "B, time", "B / A", "A, % of peak", "B, % of peak", "A, MiB", "B, MiB",
-            "largest difference", "others", "rounds"]
-
-
-def compared_row(case, result):
-    rounds = result["clean"]
-    difference = result.get("difference")
-    return [case.title, result["a_label"], result["b_label"], time_text(middle(rounds, "a", case.figure)),
-            time_text(middle(rounds, "b", case.figure)), ratio_text(rounds, case.figure),
-            share_text(rounds, case, "a", case.figure), share_text(rounds, case, "b", case.figure),
-            memory_text(rounds, "a"), memory_text(rounds, "b"), "-" if difference is None else f"{difference:.0e}",
-            foreign_text(rounds), rounds_text(result)]
-
-
-COMPILED = ["what", "sources", "sources and programs", "difference: C compiler", "size of sources", "others", "rounds"]
-
-
-def compiled_row(case, result):
-    rounds = result["clean"]
-    build = median(r["b"]["wall_ms"] - r["a"]["wall_ms"] for r in rounds)
-    return [case.title, time_text(middle(rounds, "a", "wall_ms")), time_text(middle(rounds, "b", "wall_ms")),
-            time_text(build), f"{result['source_bytes'] / 1024:.0f} KiB", foreign_text(rounds), rounds_text(result)]
+    peers = [name for name in sides if not name.startswith("rankc") or group in ("ranks", "half") and name != sides[0]]
+    peers += [name for name in sides[1:] if name not in peers]
+    found = [("what", lambda r: r.case.title), ("threads", lambda r: str(r.case.threads)),
+             ("rankc", lambda r: time_text(median(r.times(r.own)))), ("% of peak", Results.share)]
+    for name in peers:
+        found += pair(name)
+    if all(name in sides for name in PEERS):
+        found += [("faster peer", lambda r: spread(r.faster()) if r.faster() else "-")]
+    return found + [("rankc, MiB", lambda r: r.memory(r.own))] + [
+        (f"{name}, MiB", lambda r, name=name: r.memory(name)) for name in peers] + [("difference", Results.difference)]
 
 
 def without_empty_columns(header, rows):
-    kept = [i for i in range(len(header)) if any(row[i] != "-" for row in rows)]
+    kept = [i for i in range(len(header)) if i == 0 or any(row[i] != "-" for row in rows)]
     return [header[i] for i in kept], [[row[i] for i in kept] for row in rows]
 
 
-def group_text(group, cases, results):
+def mean_text(results, group):
+    """The geometric mean of the medians against the faster peer, where there are several rows."""
+    ratios = [median(r.faster()) for r in results if r.faster()]
+    if len(ratios) < 4 or group in ("restart", "ranks"):
+        return None
+    return f"Geometric mean against the faster peer: {exp(sum(map(log, ratios)) / len(ratios)):.2f}."
+
+
+def group_text(group, measured):
+    """measured: (processor, Results) of each row."""
     title, text = GROUPS[group]
-    measured = [(c, results[c.name]) for c in cases if c.group == group and c.name in results]
-    header, row = (COMPILED, compiled_row) if group == "compile" else (COMPARED, compared_row)
-    rows = [row(c, r) for c, r in measured if r.get("clean")]
-    parts = [f"## {title}", textwrap.fill(" ".join(text.split()), WIDTH)]
-    if rows:
-        parts.append(table(*without_empty_columns(header, rows)))
-    left_out = [f"- `{c.name}`: {r['skipped']}" for c, r in measured if "skipped" in r]
-    left_out += [f"- `{c.name}`: others kept the machine busy in all {len(r['rounds'])} rounds" for c, r in measured
-                 if "skipped" not in r and not r["clean"]]
-    if left_out:
-        parts.append("Not measured:\n\n" + "\n".join(left_out))
-    return "\n\n".join(parts) if measured else None
+    several = len({cpu for cpu, _ in measured}) > 1
+    shown = [(cpu, r) for cpu, r in measured if r.rows]
+    sides = list(dict.fromkeys(name for _, r in shown for name in r.case.sides))
+    parts = [f"## {title}"] + ([textwrap.fill(" ".join(text.split()), WIDTH)] if text else [])
+    if shown:
+        found = columns(group, sides)
+        header = [name for name, _ in found]
+        rows = [[cell(r) for _, cell in found] for _, r in shown]
+        if several:
+            header[1:1], rows = ["processor"], [[row[0], cpu, *row[1:]] for row, (cpu, _) in zip(rows, shown)]
+        parts += [table(*without_empty_columns(header, rows)), mean_text([r for _, r in shown], group)]
+    left = [f"- {r.case.title}, {r.case.threads} threads, {name}: {reason}" for _, r in measured for name, reason in r.missing.items()]
+    left += [f"- {r.case.title}, {r.case.threads} threads: others kept the machine busy in all {len(r.all)} rounds" for _, r in measured
+             if r.all and not r.rows]
+    if left:
+        parts.append("Not measured:\n\n" + "\n".join(left))
+    return "\n\n".join(part for part in parts if part)
 
 
-def machine_text(machine, results):
-    peaks = [r["peak"] for result in results.values() for r in result.get("clean", [])]
+def machine_text(machine, rows):
+    peaks = [row["peak"] for row in rows if "peak" in row and row["cpu"] == machine["cpu"]]
     lines = [f"{machine['cpu']}, {machine['cores']} cores ({', '.join(machine['vectors'])}), "
-             f"{machine['memory_gib']} GiB; {machine['date']}, revision {machine['revision'] or 'unknown'}."]
+             f"{machine['memory_gib']} GiB; {machine['date']}, revision {machine['revision']}."]
     if peaks:
-        lines.append(f"Peak in all rounds that count: {min(peaks):.0f} to {max(peaks):.0f} GFLOP/s.")
+        lines.append(f"Peak in the rounds: {min(peaks):.0f} to {max(peaks):.0f} GFLOP/s.")
     versions = [f"- {name}: {version or 'not installed'}" for name, version in machine["versions"].items()]
-    return "## Machine\n\n" + "\n".join(lines) + "\n\n" + "\n".join(versions)
+    return "\n".join(lines) + "\n\n" + "\n".join(versions)
 
 
-def write_report(path, results, cases, max_foreign):
-    for result in results["cases"].values():
-        result["clean"] = [r for r in result.get("rounds", []) if largest_load(r) <= max_foreign]
-    parts = [INTRODUCTION.strip()]
-    parts += [text for group in GROUPS if (text := group_text(group, cases, results["cases"]))]
-    parts.append(machine_text(results["machine"], results["cases"]))
-    os.makedirs(os.path.dirname(path), exist_ok=True)
-    with open(path, "w") as file:
+def read(files):
+    """The machines by processor, and for each (case, processor) the rows of the last revision."""
+    machines, cases = {}, {}
+    for file in files:
+        with open(file, encoding="ascii") as lines:
+            for row in map(json.loads, lines):
+                if "machine" in row:
+                    machines[row["machine"]["cpu"]] = row["machine"]
+                    continue
+                rows = cases.setdefault((row["case"], row["cpu"]), [])
+                rows[:] = [*(r for r in rows if r["revision"] == row["revision"]), row]
+    return machines, cases
+
+
+def write_report(path, files, cases, max_foreign):
+    machines, rows = read(files)
+    results = {case.group: [] for case in cases}
+    for case in cases:
+        results[case.group] += [(cpu, Results(case, rows[case.name, cpu], max_foreign)) for cpu in machines if (case.name, cpu) in rows]
+    parts = [INTRODUCTION.format(max_foreign=max_foreign).strip()]
+    parts += [group_text(group, results[group]) for group in GROUPS if results.get(group)]
+    every = [row for several in rows.values() for row in several]
+    parts.append("## Machine\n\n" + "\n\n".join(machine_text(machine, every) for machine in machines.values()))
+    earlier = f"{os.path.dirname(os.path.abspath(__file__))}/earlier.md"
+    if os.path.exists(earlier):
+        parts.append(open(earlier, encoding="utf-8").read().strip())
+    with open(path, "w", encoding="utf-8") as file:
         file.write("\n\n".join(parts) + "\n")
