@@ -16,6 +16,7 @@ enum attention_kind attention_kind_of(const char *word);
 enum verifying { VERIFY_PASSES, VERIFY_END, VERIFY_NEVER };
 
 struct machine;
+struct small_weights;
 struct policy_plugin;
 
 struct rank_class; /* passes/rank/rankplan.h */
@@ -47,6 +48,7 @@ struct pass_context {
     /* they give the bits of their nodes' own kernels, and have a buffer for each value of a row */
     bool exact_rows;
     enum attention_kind attention;
+    const struct small_weights *small_weights; /* rewrite/small_weights.h; NULL: weights stay as they are */
     const struct target_kernel *kernels; /* by enum op_id, that of operators of the user last; NULL: the rows say all */
     const struct training *training; /* how parameters are updated (train/training.h); NULL: the graph says it all */
     struct weight_roles *roles;      /* what roles finds (roles.h) is added to it; NULL: nothing is kept, nor said */

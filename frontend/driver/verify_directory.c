@@ -17,6 +17,7 @@
 #include "frontend/read/onnx_mapping.h"
 #include "ir/base/own.h"
 #include "ir/text.h"
+#include "passes/rewrite/small_weights.h"
 #include "passes/pipeline.h"
 #include "passes/plan/file/plan_text.h"
 #include "passes/plan/recompute.h"
@@ -39,6 +40,7 @@ struct check {
     struct stored_weights stored;
     struct decisions decisions;
     struct weight_roles roles;
+    struct small_weights small_weights;
     struct reuse_keys keys;
 };
 
@@ -210,6 +212,9 @@ static int check_plan(struct check *check, struct rankplan *plan) {
     int64_t runs = 0;
     rt_json_int(rt_json_member(rt_json_root(check->manifest), "product_runs"), &runs);
     context.attention = attention_kind_of(rt_json_text(rt_json_member(rt_json_root(check->manifest), "attention")));
+    const char *weights = rt_json_text(rt_json_member(rt_json_root(check->manifest), "weight_dtype"));
+    if (small_weights_parse(&check->small_weights, weights, check->arena, check->diags) < 0) return -1;
+    context.small_weights = &check->small_weights;
     check->decisions.product_runs = runs < 0 || runs > INT32_MAX ? 0 : runs;
     decisions_take(&check->decisions, &check->given.decisions);
     check->decisions.mesh = check->given.decisions.mesh;
@@ -242,6 +247,7 @@ static struct program_info info_of(const struct check *check, int nfiles) {
                                 .instance = rt_json_text(rt_json_member(root, "instance")),
                                 .version = rt_json_text(rt_json_member(root, "rankc")),
                                 .attention = rt_json_text(rt_json_member(root, "attention")),
+                                .weight_dtype = rt_json_text(rt_json_member(root, "weight_dtype")),
                                 .pas = rt_json_text(rt_json_member(root, "pas")),
                                 .arch = reuse_keys_part(&check->keys.plan, "arch"),
                                 .runtime_cflags = build_cflags,

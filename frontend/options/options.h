@@ -150,7 +150,8 @@ struct options {
     const char *html;         /* NULL: no page */
     bool no_build, with_runtime, allow_links;
     bool train, inference;
-    const char *state, *loss, *optimizer, *lr_schedule, *clip_grad_norm, *amp, *fp8, *reducer_bucket_cap_mb, *arch;
+    const char *state, *weight_dtype, *loss, *optimizer, *lr_schedule, *clip_grad_norm, *amp, *fp8,
+        *reducer_bucket_cap_mb, *arch;
     struct option_texts params, inits, shared;
     bool sync_batch_norm;
     int64_t use_async_reducer;

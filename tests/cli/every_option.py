@@ -247,6 +247,11 @@ def dtype(b):
     assert b.manifest(GPT2, "--dtype", "f64")["outputs"][0]["dtype"] == "f64"
 
 
+def weight_dtype(b):
+    products = [i["op"] for i in b.manifest(GPT2, "--weight-dtype", "int4:group=16")["instructions"] if "MatMul" in i["op"]]
+    assert "DequantMatMul" in products and "DequantMatMul" not in {i["op"] for i in b.manifest(GPT2)["instructions"]}, products
+
+
 def attention(b):
     def operators(*words):
         return {i["op"] for i in b.manifest(STATIC, "--train", *words)["instructions"]}

@@ -12,9 +12,9 @@ unit.
 
 With --record, writes small models with inputs and ONNX Runtime's results for recorded.py, which the test suite runs.
 
-Needs torch, transformers, torchvision, onnx, onnxscript and onnxruntime of today in the Python that runs it:
+Needs torch, transformers, torchvision, onnx, onnxscript and onnxruntime and gguf of today in the Python that runs it:
 
-    python3 -m venv today && today/bin/pip install torch torchvision transformers onnx onnxscript onnxruntime
+    python3 -m venv today && today/bin/pip install torch torchvision transformers onnx onnxscript onnxruntime gguf
     today/bin/python tests/quantised/quantised.py --rankc build/frontend/rankc --table docs/quantised-models.md"""
 import argparse
 import json
@@ -28,6 +28,7 @@ sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
 from rankc_test import call, json_of, needed, outputs_of  # noqa: E402
 
 with needed():
+    import gguf
     import numpy as np
     import onnx
     import onnxruntime
@@ -134,9 +135,27 @@ def nbits(bits, symmetric, form):
     return quantise
 
 
+def rounded(kind):
+    """Weights of products and tables as llama.cpp's type keeps them, in groups of 32 inputs."""
+    def quantise(source, target, names, draw):
+        model = onnx.load(source)
+        turned = {node.input[1]: node.op_type == "MatMul" for node in model.graph.node if node.op_type in ("MatMul", "Gemm")}
+        turned.update({node.input[0]: False for node in model.graph.node if node.op_type == "Gather"})
+        for tensor in model.graph.initializer:
+            value = onnx.numpy_helper.to_array(tensor)
+            if tensor.name not in turned or value.ndim != 2 or value.dtype != np.float32:
+                continue
+            by_output = value.T if turned[tensor.name] else value
+            codes = gguf.quants.quantize(np.ascontiguousarray(by_output), kind)
+            kept = gguf.quants.dequantize(codes, kind).astype(np.float32)
+            tensor.CopyFrom(onnx.numpy_helper.from_array(np.ascontiguousarray(kept.T if turned[tensor.name] else kept), tensor.name))
+        onnx.save(model, target)
+    return quantise
+
+
 FORMS = {"f32": None, "qdq": static(QuantFormat.QDQ), "qoperator": static(QuantFormat.QOperator), "dynamic": dynamic,
          "nbits4": nbits(4, True, QuantFormat.QOperator), "nbits4-zero": nbits(4, False, QuantFormat.QOperator),
-         "nbits8": nbits(8, True, QuantFormat.QOperator), "nbits4-qdq": nbits(4, True, QuantFormat.QDQ)}
+         "q8_0": rounded(gguf.GGMLQuantizationType.Q8_0), "nbits8": nbits(8, True, QuantFormat.QOperator), "nbits4-qdq": nbits(4, True, QuantFormat.QDQ)}
 
 
 def run(rankc, model, work, inputs, plan):
@@ -213,8 +232,12 @@ def tiny_cnn():
         lambda random: [random.standard_normal((2, 3, 17, 19)).astype(np.float32)]
 
 
-RECORDED = {tiny_gpt2: ["qdq", "qoperator", "dynamic", "nbits4-zero", "nbits8", "nbits4-qdq"],
+RECORDED = {tiny_gpt2: ["qdq", "qoperator", "dynamic", "nbits4-zero", "nbits8", "nbits4-qdq", "nbits4", "q8_0"],
             tiny_cnn: ["qdq", "qoperator", "dynamic"]}
+
+
+# Forms that rankc itself makes of the model before quantisation. The quantiser to few bits leaves tables as they are.
+OPTIONS = {"nbits4": ["--weight-dtype", "*matmul*=int4,node_linear=int4"], "q8_0": ["--weight-dtype", "int8"]}
 
 
 def record(root):
@@ -226,28 +249,38 @@ def record(root):
             for form in forms:
                 directory = os.path.join(root, f"{make.__name__}-{form}")
                 os.makedirs(directory, exist_ok=True)
-                path = os.path.join(directory, "model.onnx")
+                path = os.path.join(temporary, f"{form}.onnx")
                 FORMS[form](source, path, names, draw)
-                small = onnx.load(path)
+                stored = stored_bytes(path) * (9 / 32 if form == "q8_0" else 1)
+                small = onnx.load(source if form in OPTIONS else path)
                 del small.graph.value_info[:]
                 for node in small.graph.node:
                     del node.metadata_props[:]
                     node.doc_string = ""
-                onnx.save(small, path)
+                onnx.save(small, os.path.join(directory, "model.onnx"))
                 for name, value in zip(names, values):
                     np.save(os.path.join(directory, f"{name}.npy"), value)
                 expected = peer(path, "ORT_DISABLE_ALL", dict(zip(names, values)))
                 np.save(os.path.join(directory, "expected.npy"), expected.astype(np.float32))
                 unit = last_scale(path) or float(expected.max() - expected.min()) / 255
                 with open(os.path.join(directory, "expected.json"), "w") as file:
-                    json.dump({"inputs": names, "unit": unit, "stored": stored_bytes(path)}, file)
+                    json.dump({"inputs": names, "unit": unit, "stored": stored, "options": OPTIONS.get(form, [])}, file)
                     file.write("\n")
 
 
 HEAD = """# Quantised models
 
 rankc compiles models whose weights, or weights and activations, are 8-bit or 4-bit integers, as the tools of ONNX Runtime
-write them: `rankc compile` needs no option for that, and weights stay about as small in the compiled program. This table,
+write them: `rankc compile` needs no option for that, and weights stay about as small in the compiled program.
+
+Of a model in floats, `--weight-dtype int4` or `int8` makes such weights when it is compiled, of matrix products and of tables
+whose rows are gathered, as embeddings are: with a scale for every 32 inputs, or as many as `:group=N` says. `--weight-dtype
+'int8,*mlp*=int4:group=64'` has 4 bits for weights whose names, or the names of the nodes that read them, match, and 8 for the
+rest. Codes and scales of 4 bits are those of matmul_nbits_quantizer, and of 8 bits those of llama.cpp's Q8_0, whose scales are
+rounded to 16 bits. Ranks hold parts of the same codes. Weights whose number of inputs is no multiple of the group stay as they
+are, and a note says so. The quantised weights are stored in the compiled program.
+
+This table,
 written by `tests/quantised/quantised.py --table`, compares small models with random weights with ONNX Runtime. Forms:
 
 - `qdq`, `qoperator`, `dynamic`: onnxruntime.quantization to 8 bits, statically with QuantizeLinear and DequantizeLinear,

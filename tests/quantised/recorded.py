@@ -4,7 +4,8 @@
     recorded.py --rankc RANKC --models DIR
 
 DIR/NAME has model.onnx, its inputs, expected.npy (ONNX Runtime's first output, optimisation off) and expected.json: the names
-of the inputs, the unit of the last quantisation and the bytes of the initializers; quantised.py --record writes them. On one
+of the inputs, the unit of the last quantisation, the bytes of the initializers and options of compile; quantised.py --record
+writes them. With options, the model is the one before quantisation, and the rest of the one after it. On one
 rank and on two (tp) results must be within one unit, and the weights of one rank must take at most a tenth more than the
 initializers, plus 4 KiB for alignment. Exit status 77 without NumPy."""
 import os
@@ -22,7 +23,7 @@ def failures(rankc, directory, plan):
     expected, cflags = read_json(directory, "expected.json"), {"CFLAGS": "-O1"}
     inputs = [f"--input={name}={os.path.join(directory, name)}.npy" for name in expected["inputs"]]
     with tempfile.TemporaryDirectory(prefix="rankc-quantised-") as work:
-        call(rankc, "compile", os.path.join(directory, "model.onnx"), "-o", work, "-q", *plan, env=cflags)
+        call(rankc, "compile", os.path.join(directory, "model.onnx"), "-o", work, "-q", *plan, *expected.get("options", []), env=cflags)
         call(rankc, "run", work, "--threads", "1", "--output-dir", os.path.join(work, "out"), *inputs)
         value = next(iter(outputs_of(os.path.join(work, "out")).values()))
         memory = [rank["memory"]["weights"] for rank in json_of(rankc, "show", "--json", work)["ranks"]]

@@ -13,6 +13,7 @@
 #include "passes/plan/machine/machine.h"
 #include "passes/plan/plan.h"
 #include "passes/plan/policy/rules.h"
+#include "passes/rewrite/small_weights.h"
 #include "runtime/base/number/hash.h"
 
 struct side_files {
@@ -29,8 +30,9 @@ struct side_files {
     bool own_mesh; /* the mesh is not that of the options */
     int nbinds;
     struct import_bind *binds;
-    struct generation generation; /* empty without --state */
-    struct graph *operators;      /* declares those of --ops; NULL: none */
+    struct small_weights small_weights; /* of --weight-dtype */
+    struct generation generation;       /* empty without --state */
+    struct graph *operators;            /* declares those of --ops; NULL: none */
     char constraints_hash[RT_HASH_HEX], refine_hash[RT_HASH_HEX];
     char machine_hash[RT_HASH_HEX], plan_hash[RT_HASH_HEX], binds_hash[RT_HASH_HEX], ops_hash[RT_HASH_HEX],
         names_hash[RT_HASH_HEX], generation_hash[RT_HASH_HEX]; /* "" where there are none */

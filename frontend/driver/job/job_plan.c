@@ -34,6 +34,7 @@ struct pass_context job_pass_context(struct job *job) {
     context.given = job->side.plan;
     context.plan = &job->decided;
     context.attention = attention_of(job);
+    context.small_weights = &job->side.small_weights;
     context.training = job_training(job);
     context.roles = &job->roles;
     context.verifying = job->verifying;
@@ -185,6 +186,7 @@ int job_describe(struct job *job) {
                                       .instance = job->names.instance,
                                       .version = RANKC_VERSION,
                                       .attention = attention_word(job),
+                                      .weight_dtype = options->weight_dtype,
                                       .pas = pas_text(job),
                                       .runtime_cflags = build_cflags,
                                       .runtime_libs = build_libs,

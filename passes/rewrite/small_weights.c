@@ -1,0 +1,294 @@
+/* Quantises weights of products and embeddings (--weight-dtype) when the program is compiled.
+ *
+ *   MatMul(x, w)             DequantMatMul(x, codes of w, scales)
+ *   Gather(w, index)         the codes' rows are gathered, and then dequantised
+ *
+ * Codes are symmetric, with a scale for each group of indices of k, as MatMulNBits of ONNX Runtime stores weights
+ * and llama.cpp does in Q4_0 and Q8_0: of 4 bits, scale = m / -8 of the element m that is farthest from 0, and code
+ * = w / scale rounded, within -8 and 7; of 8 bits, scale = |m| / 127. They lie as (n, k), so a table that is
+ * gathered and multiplied by is stored once. A group is never cut by a rank, so ranks have parts of the whole's codes.
+ *
+ * What has another form - vectors, stacks of experts, k that is no multiple of the group - stays as it is, with a
+ * remark. */
+#include "passes/rewrite/small_weights.h"
+
+#include <fnmatch.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "ir/base/map.h"
+#include "ir/build.h"
+#include "passes/pipeline.h"
+#include "passes/rewrite/rewrite.h"
+
+enum { GROUP = 32, MOST_GROUP = 1 << 16 };
+
+/* Types of codes --------------------------------------------------------------------------------------------------- */
+
+/* scale: of a group whose element farthest from 0 is `far`. Codes are stored as numbers from `least` on, with `offset`
+ * added. */
+static const struct small_type {
+    const char *name;
+    enum rt_dtype codes;
+    int bits;
+    float divisor; /* of `far`, or of its magnitude where it is positive */
+    int least, most, offset;
+} small_types[] = {{"int8", RT_I8, 8, 127, -127, 127, 0}, {"int4", RT_U4, 4, -8, -8, 7, 8}};
+enum { NTYPES = sizeof small_types / sizeof *small_types };
+
+static const struct small_type *type_named(const char *name, size_t length) {
+    for (int i = 0; i < NTYPES; i++)
+        if (strlen(small_types[i].name) == length && strncmp(small_types[i].name, name, length) == 0)
+            return &small_types[i];
+    return NULL;
+}
+
+/* The scale of `count` values. */
+static float scale_of(const struct small_type *type, const float *value, int64_t count) {
+    float far = 0;
+    for (int64_t i = 0; i < count; i++) far = fabsf(value[i]) > fabsf(far) ? value[i] : far;
+    return (type->divisor > 0 ? fabsf(far) : far) / type->divisor;
+}
+
+/* The code as it is stored; of NaN, the least. */
+static unsigned char code_of(const struct small_type *type, float value, float reciprocal) {
+    const float code = roundf(value * reciprocal + (float)type->offset) - (float)type->offset;
+    const int within = !(code > (float)type->least) ? type->least : code > (float)type->most ? type->most : (int)code;
+    return (unsigned char)(within + type->offset);
+}
+
+/* Codes of a group, to elements [first, first + count) of a row of packed codes. */
+static void store_codes(const struct small_type *type, const float *value, int64_t count, float scale,
+                        unsigned char *row, int64_t first) {
+    const float reciprocal = scale != 0 ? 1 / scale : 0;
+    for (int64_t i = 0; i < count; i++) {
+        const unsigned char code = code_of(type, value[i], reciprocal);
+        const int64_t at = first + i;
+        if (type->bits == 8)
+            row[at] = code;
+        else
+            row[at / 2] = (unsigned char)(at % 2 ? row[at / 2] | code << 4 : code);
+    }
+}
+
+/* The option ------------------------------------------------------------------------------------------------------- */
+
+static int read_group(const char *text, struct small_weights_rule *rule, struct diags *diags) {
+    char *end;
+    const long long group = strncmp(text, "group=", 6) == 0 ? strtoll(text + 6, &end, 10) : -1;
+    if (group >= 2 && group <= MOST_GROUP && group % 2 == 0 && !*end) {
+        rule->group = group;
+        return 0;
+    }
+    return diag_error(diags, 205, EXIT_USAGE, "--weight-dtype", "'%s' is not group=N of an even number from 2 to %d",
+                      text, MOST_GROUP);
+}
+
+static int read_rule(char *text, struct small_weights *weights, struct arena *arena, struct diags *diags) {
+    char *equals = strchr(text, '='), *colon = strchr(text, ':');
+    struct small_weights_rule rule = {.group = GROUP};
+    if (equals && (!colon || equals < colon)) {
+        *equals = 0;
+        rule.glob = text;
+        text = equals + 1;
+        colon = strchr(text, ':');
+    }
+    rule.type = type_named(text, colon ? (size_t)(colon - text) : strlen(text));
+    if (!rule.type) return diag_error(diags, 202, EXIT_USAGE, "--weight-dtype", "'%s' is neither int8 nor int4", text);
+    if (colon && read_group(colon + 1, &rule, diags) < 0) return -1;
+    VEC_PUSH(arena, &weights->rules, rule);
+    return 0;
+}
+
+int small_weights_parse(struct small_weights *weights, const char *text, struct arena *arena, struct diags *diags) {
+    *weights = (struct small_weights){.text = text};
+    for (char *at = text ? arena_strdup(arena, text) : NULL, *next; at; at = next) {
+        next = strchr(at, ',');
+        if (next) *next++ = 0;
+        if (read_rule(at, weights, arena, diags) < 0) return -1;
+    }
+    return 0;
+}
+
+/* Quantised weights ------------------------------------------------------------------------------------------------ */
+
+struct small {
+    int codes, scale;
+};
+
+struct walk {
+    struct build builder;
+    const struct small_weights *weights;
+    bool *matched;   /* per rule */
+    struct map done; /* tensor, rule and orientation -> index in `all` */
+    VEC(struct small) all;
+    int left; /* readers whose weights stay as they are */
+    const char *first_left;
+};
+
+static const struct tensor *tensor_of(const struct walk *walk, int tensor) {
+    return &walk->builder.graph->tensors.at[tensor];
+}
+
+/* The rule for a weight that the node reads; NULL: none. */
+static const struct small_weights_rule *rule_of(struct walk *walk, int weight, const struct node *node) {
+    const struct small_weights_rule *found = NULL;
+    for (int i = 0; i < walk->weights->rules.n; i++) {
+        const struct small_weights_rule *rule = &walk->weights->rules.at[i];
+        if (rule->glob && fnmatch(rule->glob, tensor_of(walk, weight)->name, 0) != 0 &&
+            fnmatch(rule->glob, node->name, 0) != 0)
+            continue;
+        walk->matched[i] = true;
+        found = rule;
+    }
+    return found;
+}
+
+/* Values (j, p .. p + count) of a matrix w(n,k), or stored transposed. */
+static void load_values(float *to, const struct tensor *w, bool turned, int64_t j, int64_t p, int64_t count) {
+    const enum rt_dtype stored = w->kind == TENSOR_CONST ? w->dtype : w->stored.dtype;
+    const size_t size = rt_dtype_bytes(stored);
+    const unsigned char *data = w->data;
+    if (turned) rt_convert(to, RT_F32, data + (size_t)(j * w->dims[1] + p) * size, stored, (size_t)count);
+    for (int64_t i = 0; i < count && !turned; i++)
+        rt_convert(to + i, RT_F32, data + (size_t)((p + i) * w->dims[1] + j) * size, stored, 1);
+}
+
+/* The codes and scales of a weight whose bytes are known. */
+static void quantise(struct walk *walk, const struct tensor *w, const struct small_weights_rule *rule, bool turned,
+                     unsigned char *codes, float *scales) {
+    const int64_t n = w->dims[!turned], k = w->dims[turned], row = k * rule->type->bits / 8, groups = k / rule->group;
+    float *value = ARENA_ARRAY(walk->builder.graph->arena, float, rule->group);
+    for (int64_t j = 0; j < n; j++)
+        for (int64_t g = 0; g < groups; g++) {
+            load_values(value, w, turned, j, g * rule->group, rule->group);
+            float *scale = &scales[j * groups + g];
+            *scale = scale_of(rule->type, value, rule->group);
+            store_codes(rule->type, value, rule->group, *scale, codes + j * row, g * rule->group);
+        }
+}
+
+/* A constant; of a weight whose bytes are not known, a weight that is stored nowhere. */
+static int add_stored(struct graph *graph, const char *name, enum rt_dtype dtype, const int64_t *dims,
+                      const void *data) {
+    const int id = graph_add_tensor(graph, data ? TENSOR_CONST : TENSOR_WEIGHT, name, dtype, 2, dims);
+    graph->tensors.at[id].data = data;
+    if (!data) graph->tensors.at[id].stored = (struct stored){.file = -1, .dtype = dtype};
+    return id;
+}
+
+/* The codes (n,k) and scales (n,groups) of weight w(n,k), or w(k,n) if it is not turned. */
+static struct small small_of(struct walk *walk, int weight, const struct small_weights_rule *rule, bool turned) {
+    struct graph *graph = walk->builder.graph;
+    const int64_t key[] = {weight, rule - walk->weights->rules.at, turned};
+    const int known = map_get(&walk->done, (const char *)key, sizeof key);
+    if (known >= 0) return walk->all.at[known];
+    const struct tensor w = graph->tensors.at[weight];
+    const struct small_type *type = rule->type;
+    const int64_t n = w.dims[!turned], k = w.dims[turned];
+    const int64_t packed[] = {n, k * type->bits / 8}, groups[] = {n, k / rule->group};
+    unsigned char *codes = w.data ? ARENA_ARRAY(graph->arena, unsigned char, packed[0] * packed[1] + 1) : NULL;
+    float *scales = w.data ? ARENA_ARRAY(graph->arena, float, groups[0] * groups[1] + 1) : NULL;
+    if (w.data) quantise(walk, &w, rule, turned, codes, scales);
+    struct small small = {add_stored(graph, arena_printf(graph->arena, "%s.%s", w.name, type->name),
+                                     type->bits == 8 ? type->codes : RT_U8, packed, codes),
+                          add_stored(graph, arena_printf(graph->arena, "%s.scale", w.name), RT_F32, groups, scales)};
+    map_put(&walk->done, (const char *)key, sizeof key, walk->all.n);
+    VEC_PUSH(graph->arena, &walk->all, small);
+    return small;
+}
+
+/* True if k is a multiple of the group; a weight of another k is listed for the remark. */
+static bool fits(struct walk *walk, int weight, int64_t k, const struct small_weights_rule *rule) {
+    const struct tensor *w = tensor_of(walk, weight);
+    if (k % rule->group == 0 && tensor_elements(w)) return true;
+    if (!walk->left++)
+        walk->first_left = arena_printf(walk->builder.graph->arena, "%s, of %lld inputs, in groups of %lld", w->name,
+                                        (long long)k, (long long)rule->group);
+    return false;
+}
+
+static bool is_weight(const struct walk *walk, int tensor) {
+    const struct tensor *t = tensor_of(walk, tensor);
+    return (t->kind == TENSOR_WEIGHT || t->kind == TENSOR_CONST) && t->ndim == 2 && rt_dtype_is_float(t->dtype);
+}
+
+static int small_product(struct walk *walk, const struct node *node) {
+    const int weight = node->inputs[1];
+    const bool turned = attr_int(node, "trans_b", 0) != 0;
+    if (node->ninputs != 2 || !is_weight(walk, weight) || attr_int(node, "trans_a", 0)) return REWRITE_KEPT;
+    const struct small_weights_rule *rule = rule_of(walk, weight, node);
+    if (!rule || !fits(walk, weight, tensor_of(walk, weight)->dims[turned], rule)) return REWRITE_KEPT;
+    const struct small small = small_of(walk, weight, rule, turned);
+    const int scale = build_cast(&walk->builder, small.scale, tensor_of(walk, node->inputs[0])->dtype);
+    const struct attr attrs[] = {attr_of_text("codes", rt_dtypes[rule->type->codes].name),
+                                 attr_of_float("offset", rule->type->offset), attr_of_int("trans_b", 1)};
+    return scale < 0
+               ? -1
+               : build(&walk->builder, OP_DequantMatMul, 4, (int[]){node->inputs[0], small.codes, scale, -1}, 3, attrs);
+}
+
+/* Rows of a table: (codes - offset) * scale, in groups. */
+static int small_rows(struct walk *walk, const struct node *node) {
+    struct build *builder = &walk->builder;
+    const int table = node->inputs[0];
+    if (!is_weight(walk, table) || attr_int(node, "axis", 0)) return REWRITE_KEPT;
+    const struct tensor out = *tensor_of(walk, node->outputs[0]);
+    const int64_t k = tensor_of(walk, table)->dims[1];
+    const struct small_weights_rule *rule = rule_of(walk, table, node);
+    if (!rule || out.ndim == RT_MAX_NDIM || !fits(walk, table, k, rule)) return REWRITE_KEPT;
+    const struct small small = small_of(walk, table, rule, true);
+    const struct attr to = attr_of_text("to", rt_dtypes[rule->type->codes].name);
+    int y = build(builder, OP_Gather, 2, (int[]){small.codes, node->inputs[1]}, node->nattrs, node->attrs);
+    int scale = build(builder, OP_Gather, 2, (int[]){small.scale, node->inputs[1]}, node->nattrs, node->attrs);
+    if (y >= 0 && rule->type->bits < 8) y = build(builder, OP_Unpack, 1, &y, 1, &to);
+    if (y < 0 || scale < 0 || (y = build_cast(builder, y, RT_F32)) < 0) return -1;
+    int64_t dims[RT_MAX_NDIM];
+    memcpy(dims, out.dims, sizeof dims);
+    dims[out.ndim - 1] = k / rule->group, dims[out.ndim] = rule->group;
+    y = build_reshape(builder, y, out.ndim + 1, dims);
+    dims[out.ndim] = 1;
+    scale = build_reshape(builder, scale, out.ndim + 1, dims);
+    if (y >= 0 && rule->type->offset) y = build2(builder, OP_Sub, y, build_scalar(builder, RT_F32, rule->type->offset));
+    if (y < 0 || scale < 0 || (y = build2(builder, OP_Mul, y, scale)) < 0) return -1;
+    y = build_reshape(builder, y, out.ndim, out.dims);
+    return y < 0 ? -1 : build_cast(builder, y, out.dtype);
+}
+
+static int made_small(void *env, int id) {
+    struct walk *walk = env;
+    const struct node node = walk->builder.graph->nodes.at[id];
+    if (node.op->id != OP_MatMul && node.op->id != OP_Gather) return REWRITE_KEPT;
+    walk->builder.node = node.name;
+    const int result = node.op->id == OP_MatMul ? small_product(walk, &node) : small_rows(walk, &node);
+    if (result >= 0)
+        walk->builder.graph->tensors.at[result].name = walk->builder.graph->tensors.at[node.outputs[0]].name;
+    return result;
+}
+
+/* Each rule must match a weight. */
+static int check_rules(const struct walk *walk) {
+    for (int i = 0; i < walk->weights->rules.n; i++) {
+        const char *glob = walk->weights->rules.at[i].glob;
+        if (!walk->matched[i])
+            return diag_error(walk->builder.diags, 205, EXIT_USAGE, "--weight-dtype",
+                              glob ? "no weight of a product or table, nor its reader, has a name that %s matches"
+                                   : "the model has no weights of products or tables",
+                              glob);
+    }
+    return 0;
+}
+
+int pass_small_weights(struct graph *graph, const struct pass_context *context) {
+    if (!context->small_weights || !context->small_weights->text || graph->train) return 0;
+    struct walk walk = {.builder = {graph, context->diags, NULL}, .weights = context->small_weights};
+    walk.matched = ARENA_ARRAY(graph->arena, bool, walk.weights->rules.n + 1);
+    map_init(&walk.done, graph->arena);
+    if (rewrite_each(graph, made_small, &walk) < 0 || check_rules(&walk) < 0) return -1;
+    if (walk.left)
+        diag_remark(context->diags, graph->name,
+                    "--weight-dtype: weights stay as they are whose inputs are no multiple of the group: %s%s",
+                    walk.first_left, walk.left > 1 ? arena_printf(graph->arena, ", and %d more", walk.left - 1) : "");
+    return 0;
+}
