@@ -11,7 +11,8 @@
  * of the tile, and the reductions behind it. There are rows enough for reductions of several at a time, and to make up
  * for the calls. A value of the elements is computed once, in the first pass that needs it. Where a later pass reads it
  * again, or a reduction does, it has a buffer; so have 16-bit inputs that are read again, after conversion. Pass
- * fuse_rows sees to it that the buffers do not get too large. */
+ * fuse_rows sees to it that the buffers do not get too large. They are aligned for vectors: gcc 12 vectorises the last
+ * columns of a row as if they were, and declares less. */
 enum {
     TILE = 2048,   /* elements of a tile, */
     LEAST_ROWS = 4 /* but so many rows */
