@@ -24,6 +24,9 @@
 /* Multiply-adds of a result's element below which a convolution is not worth two moves. */
 enum { LEAST_WORK = 64, ALL = 1 << 16 };
 
+/* Output channels of a group, of which vectors of half the width are filled at least half. */
+enum { LEAST_GROUP = 4 };
+
 struct walk {
     struct build builder;
     const bool *excluded;
@@ -209,7 +212,8 @@ static bool is_candidate(const struct walk *walk, const struct node *node) {
         !tensor_is_stored(w) || weight >= walk->ntensors || walk->excluded[weight] || walk->readers[weight] != 1)
         return false;
     const bool depthwise = w->dims[1] == 1 && w->dims[0] == group && !integers;
-    if (group != 1 && !depthwise && w->dims[0] / group % RT_PANEL != 0) return false;
+    const int64_t m = w->dims[0] / group;
+    if (group != 1 && !depthwise && (integers ? m % RT_PANEL != 0 : m < LEAST_GROUP)) return false;
     return integers || depth >= LEAST_WORK || before_move(walk, node->inputs[0]) >= 0 || keeps_order(x, 1) ||
            2 * tensor_elements(x) <= tensor_elements(y);
 }

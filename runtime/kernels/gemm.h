@@ -38,9 +38,20 @@ RT_HALVES(RT_DECLARE_GEMM)
 
 RT_FLOATS(RT_DECLARE_GEMM_ADD)
 
+struct rt_packed_product;
+
+/* Where rows of a lie that need not be collected: `row` elements apart, each in runs of `run` elements. Run r of a row
+ * begins offset[r] elements behind the row. reach: how many rows from number `row` on are such, the first at *at; 0:
+ * it has to be collected. */
+struct rt_gemm_places {
+    int64_t row, run;
+    const int64_t *offset;
+    int64_t (*reach)(const float **at, const struct rt_packed_product *product, int64_t row);
+};
+
 /* y(m,n) = epilogue(a(m,k) b(k,n)), b packed (Note [Panels] in base/shape/panel.h); epilogue NULL: none. If a is not
  * stored as a matrix, `collect` writes columns [p, p + depth) of its rows [row, row + rows), which are then
- * RT_GEMM_LEFT_ROW apart; depth <= RT_GEMM_DEPTH. */
+ * RT_GEMM_LEFT_ROW apart; depth <= RT_GEMM_DEPTH. places: NULL, or where some of them lie. */
 struct rt_packed_product {
     float *y;
     const float *a, *b;
@@ -48,7 +59,8 @@ struct rt_packed_product {
     const struct rt_epilogue *epilogue;
     void (*collect)(float *to, const struct rt_packed_product *product, int64_t row, int64_t rows, int64_t p,
                     int64_t depth);
-    const void *window; /* for collect */
+    const struct rt_gemm_places *places;
+    const void *window; /* for collect and places */
 };
 
 /* y(m,n) = a(m,k) b(k,n), b stored as (n,k), not packed. *_row as above. m, k, n >= 1. If `pack` is set, b is not read:
@@ -74,9 +86,9 @@ void rt_gemm_turn(float *to, const float *from, int64_t from_row, int64_t depth,
 
 /* The kernels of an instruction set, one row each, the best first. All use fused multiply-adds (Note [Products with
  * panels] in gemm_packed.c) except the last, which gives the reference's bits and is always available (is_present is
- * NULL). multiply computes a block of the product on one thread; the block begins at a panel and is not empty; needs 20
- * KB of stack. multiply_turned sums like the library, in blocks of k (Note [Products and cuts]), on one thread; NULL:
- * not available; needs 500 KB of stack. multiply_near: y(rows,RT_PANEL) = a(rows,depth) panel(depth,RT_PANEL), added to
+ * NULL). multiply computes a block of the product on one thread, which is not empty; needs 30 KB of stack.
+ * multiply_turned sums like the library, in blocks of k (Note [Products and cuts]), on one thread; NULL: not
+ * available; needs 500 KB of stack. multiply_near: y(rows,RT_PANEL) = a(rows,depth) panel(depth,RT_PANEL), added to
  * y unless `first`; rows of a are RT_GEMM_NEAR_ROW apart, 1 <= depth <= RT_GEMM_NEAR_ROW; lines from `ahead` on are
  * prefetched. */
 #define RT_GEMM_NEAR_ROW 64

@@ -11,22 +11,38 @@
  *
  * A block of b, DEPTH rows of CHUNK columns, stays in the L2 cache while all rows of a are multiplied with it, ROWS at
  * a time. These rows are copied side by side, at a distance that avoids cache set conflicts, since rows at a distance
- * of 12 KiB would evict each other. While a block is used, the next one is prefetched a few lines at a time: weights
- * come from memory in every step. A right operand that is not stored in panels is packed in blocks of RT_GEMM_DEPTH
- * rows, each summed separately like in the library. */
+ * of 12 KiB would evict each other; if few columns read them they are read where they lie. While a block is used, the
+ * next one is prefetched a few lines at a time: weights come from memory in every step. A right operand that is not
+ * stored in panels is packed in blocks of RT_GEMM_DEPTH rows, each summed separately like in the library. */
 #define DEPTH          256
 #define CHUNK          256
 #define LEFT_ROW       RT_GEMM_LEFT_ROW /* elements from one copied row of a to the next */
 #define FETCH          4                /* rows of b for each line that is fetched ahead */
 #define LINE           16               /* elements of a cache line */
+#define DISTANT        1024             /* bytes between rows that are not read in place, and their multiples */
+#define FEW_COLUMNS    128              /* for which it does not pay to copy rows of a */
 #define REFERENCE_ROWS 8                /* of a that are collected at a time */
 #define TURNED         64               /* rows of a panel that are transposed at a time */
 
-/* y(rows,width) = a(rows,depth) b(depth,width). first: y is overwritten. Else the sum continues from y, or, if `adds`,
- * a sum that starts from 0 is added to y. Lines at `ahead` are prefetched meanwhile. */
+/* Rows of a, `row` elements apart, whose elements are in runs of `run`. Run r begins offset[r] elements behind a row's
+ * beginning; the first element is number `from` of the first run. */
+struct left {
+    const float *a;
+    int64_t row, run, from;
+    const int64_t *offset;
+};
+
+static inline struct left left_of(const float *a, int64_t row) {
+    static const int64_t none[1];
+    return (struct left){a, row, INT64_MAX, 0, none};
+}
+
+/* y(rows,width) = left(rows,depth) b(depth,width). first: y is overwritten. Else the sum continues from y, or, if
+ * `adds`, a sum that starts from 0 is added to y. Lines at `ahead` are prefetched meanwhile. */
 struct tile {
     float *y;
-    const float *a, *b, *ahead; /* rows of a are LEFT_ROW apart, those of b RT_PANEL */
+    struct left left;
+    const float *b, *ahead; /* rows of b are RT_PANEL apart */
     int64_t y_row, depth;
     int first, adds;
 };
@@ -42,6 +58,32 @@ struct ahead {
 static inline const float *slice_ahead(struct ahead ahead, int64_t j, int64_t slice, const float *now) {
     if (slice >= ahead.slices) return now;
     return ahead.next + j / RT_PANEL * ahead.step + slice * (DEPTH / FETCH) * LINE;
+}
+
+/* Rows of a at this distance would evict each other from the cache. */
+static inline int evict(int64_t row) {
+    return row % (DISTANT / (int64_t)sizeof(float)) == 0;
+}
+
+/* The height of the next tile, from row i on, of the `rest` rows: at most `most`, and no slivers. left->a is NULL if
+ * its rows have to be copied, which pays if many columns read them. */
+static int64_t next_rows(struct left *left, const struct rt_packed_product *product, int64_t i, int64_t rest,
+                         int64_t most, int64_t columns) {
+    const struct rt_gemm_places *places = product->places;
+    int64_t rows = rest;
+    left->a = NULL;
+    if (places && !evict(places->row)) {
+        const int64_t reach = min_i64(places->reach(&left->a, product, i), rest);
+        *left = (struct left){left->a, places->row, places->run, 0, places->offset};
+        if (2 * reach > most || reach == rest)
+            rows = reach;
+        else
+            left->a = NULL;
+    } else if (!product->collect && columns <= FEW_COLUMNS && !evict(product->k)) {
+        *left = left_of(product->a + i * product->k, product->k);
+    }
+    const int64_t tiles = (rows + most - 1) / most;
+    return (rows + tiles - 1) / tiles;
 }
 
 static inline void finish(const struct rt_packed_product *product, struct rt_block block) {
@@ -109,10 +151,11 @@ static void packed_reference(const struct rt_packed_product *product, struct rt_
             const float *a = product->collect ? left : product->a + (block.row + i) * k;
             depth = product->collect ? min_i64(k - p, RT_GEMM_DEPTH) : k;
             if (product->collect) product->collect(left, product, block.row + i, rows, p, depth);
-            for (int64_t j = block.column; j < end; j += RT_PANEL)
+            for (int64_t j = block.column, width; j < end; j += width) {
+                width = min_i64(end - j, RT_PANEL - j % RT_PANEL);
                 rt_gemm_reference_add_f32(y + j, y_row, a, product->collect ? LEFT_ROW : k,
-                                          product->b + rt_panel_place(k, p, j), RT_PANEL, rows, depth,
-                                          min_i64(end - j, RT_PANEL), p == 0);
+                                          product->b + rt_panel_place(k, p, j), RT_PANEL, rows, depth, width, p == 0);
+            }
         }
         for (int64_t r = 0; k == 0 && r < rows; r++)
             memset(y + r * y_row + block.column, 0, (size_t)block.columns * sizeof *y);
@@ -130,22 +173,34 @@ static void near_reference(float *y, const float *a, const float *panel, const f
 #include <immintrin.h>
 
 /* Vectors of ELEMENTS elements; ROWS of y are held in registers, two vectors wide. */
-#define VECTOR               PASTE(VECTOR, SET)
-#define VECTOR_avx512        __m512
-#define VECTOR_avx2          __m256
-#define ELEMENTS             ((int)(sizeof(VECTOR) / sizeof(float)))
-#define LOAD                 PASTE(LOAD, SET)
-#define LOAD_avx512          _mm512_loadu_ps
-#define LOAD_avx2            _mm256_loadu_ps
-#define STORE                PASTE(STORE, SET)
-#define STORE_avx512         _mm512_storeu_ps
-#define STORE_avx2           _mm256_storeu_ps
-#define MADD(a, x, s)        PASTE(MADD, SET)(a, x, s)
-#define MADD_avx512(a, x, s) _mm512_fmadd_ps(_mm512_set1_ps(a), x, s)
-#define MADD_avx2(a, x, s)   _mm256_fmadd_ps(_mm256_set1_ps(a), x, s)
-#define ROWS                 PASTE(ROWS, SET)
-#define ROWS_avx512          14
-#define ROWS_avx2            6
+#define VECTOR                      PASTE(VECTOR, SET)
+#define VECTOR_avx512               __m512
+#define VECTOR_avx2                 __m256
+#define ELEMENTS                    ((int)(sizeof(VECTOR) / sizeof(float)))
+#define LOAD                        PASTE(LOAD, SET)
+#define LOAD_avx512                 _mm512_loadu_ps
+#define LOAD_avx2                   _mm256_loadu_ps
+#define STORE                       PASTE(STORE, SET)
+#define STORE_avx512                _mm512_storeu_ps
+#define STORE_avx2                  _mm256_storeu_ps
+#define NARROW                      PASTE(NARROW, SET) /* half a vector */
+#define NARROW_avx512               __m256
+#define NARROW_avx2                 __m128
+#define LOAD_NARROW                 PASTE(LOAD_NARROW, SET)
+#define LOAD_NARROW_avx512          _mm256_loadu_ps
+#define LOAD_NARROW_avx2            _mm_loadu_ps
+#define STORE_NARROW                PASTE(STORE_NARROW, SET)
+#define STORE_NARROW_avx512         _mm256_storeu_ps
+#define STORE_NARROW_avx2           _mm_storeu_ps
+#define MADD(a, x, s)               PASTE(MADD, SET)(a, x, s)
+#define MADD_avx512(a, x, s)        _mm512_fmadd_ps(_mm512_set1_ps(a), x, s)
+#define MADD_avx2(a, x, s)          _mm256_fmadd_ps(_mm256_set1_ps(a), x, s)
+#define MADD_NARROW(a, x, s)        PASTE(MADD_NARROW, SET)(a, x, s)
+#define MADD_NARROW_avx512(a, x, s) _mm256_fmadd_ps(_mm256_set1_ps(a), x, s)
+#define MADD_NARROW_avx2(a, x, s)   _mm_fmadd_ps(_mm_set1_ps(a), x, s)
+#define ROWS                        PASTE(ROWS, SET)
+#define ROWS_avx512                 14
+#define ROWS_avx2                   6
 
 #define SET    avx512
 #define TARGET __attribute__((target("avx512f,fma")))

@@ -2,6 +2,8 @@
  * bit where kernels.h promises it. */
 #include "kernel_test.h"
 
+#include "../../runtime/base/shape/panel.h"
+
 #include <float.h>
 #include <math.h>
 #include <string.h>
@@ -135,6 +137,14 @@ static const struct shape shapes[] = {
     {1, 1, 100, 3, 4, {4, 3}, {3, 3}, {1, 1}, {1, 1}, {0, 0}, {0, 0}},
     {1, 1, 9, 1, 3, {129}, {1}, {1}, {1}, {0}, {0}},
     {1, 3, 12, 4, 5, {3, 4, 9}, {3, 2, 3}, {2, 1, 2}, {1, 2, 1}, {1, 0, 1}, {1, 2, 0}},
+    /* whose windows are read in place: lines that are longer than tiles, and groups that share panels */
+    {1, 1, 3, 24, 4, {9, 65}, {3, 3}, {2, 2}, {1, 1}, {1, 1}, {1, 1}},
+    {2, 4, 24, 24, 4, {5, 20}, {3, 3}, {1, 1}, {1, 1}, {1, 1}, {1, 1}},
+    {1, 6, 4, 12, 4, {7, 31}, {3, 3}, {1, 1}, {2, 2}, {2, 2}, {2, 2}},
+    {2, 1, 33, 40, 4, {7, 17}, {1, 1}, {1, 1}, {1, 1}, {0, 0}, {0, 0}},
+    {1, 1, 40, 9, 4, {4, 33}, {1, 1}, {1, 2}, {1, 1}, {0, 0}, {0, 0}},
+    {1, 1, 300, 72, 3, {40}, {2}, {1}, {3}, {0}, {3}},
+    {1, 2, 6, 8, 5, {3, 3, 18}, {2, 2, 3}, {1, 1, 1}, {1, 1, 1}, {1, 0, 1}, {0, 1, 1}},
 };
 #define SHAPES (int)(sizeof shapes / sizeof *shapes)
 
@@ -244,6 +254,75 @@ static void test_definition(void **state) {
     (void)state;
     struct rt *reference = test_open("reference"), *library = test_open("auto");
     for (int s = 0; s < SHAPES; s++) check_definition(reference, library, &shapes[s]);
+    test_close(reference);
+    test_close(library);
+}
+
+/* Channels last ---------------------------------------------------------------------------------------------------- */
+
+/* The offset of element `at` of a tensor whose dimensions are dims, in one with channels last. */
+static int64_t last_offset(const int64_t *at, const int64_t *dims, int ndim) {
+    int64_t to[5] = {at[0]}, of[5] = {dims[0]};
+    for (int d = 2; d < ndim; d++) to[d - 1] = at[d], of[d - 1] = dims[d];
+    to[ndim - 1] = at[1], of[ndim - 1] = dims[1];
+    return test_offset(to, of, ndim);
+}
+
+static void last_dims(int64_t *to, const int64_t *dims, int ndim) {
+    to[0] = dims[0], to[ndim - 1] = dims[1];
+    for (int d = 2; d < ndim; d++) to[d - 1] = dims[d];
+}
+
+/* Doubles what a product leaves, so that an element that is not finished once shows. */
+static void twice(float *y, const void *const *x, struct rt_block at) {
+    const int64_t n = *(const int64_t *)x[0];
+    for (int64_t i = at.row; i < at.row + at.rows; i++)
+        for (int64_t j = at.column; j < at.column + at.columns; j++) y[i * n + j] *= 2;
+}
+
+static void convolve_last(struct rt *rt, float *y, const float *x, const float *w, const struct trial *t) {
+    const struct shape *s = t->shape;
+    const struct rt_epilogue epilogue = {twice, (const void *const[]){&t->y[1]}};
+    int64_t x_dims[5], y_dims[5];
+    last_dims(x_dims, t->x, t->ndim);
+    last_dims(y_dims, t->y, t->ndim);
+    assert_int_equal(rt_conv_packed_f32(rt, y, x, w, t->ndim, x_dims, t->w, y_dims, s->groups, s->stride, s->dilation,
+                                        s->begin, RT_CONV_PRODUCT, &epilogue),
+                     RT_OK);
+}
+
+/* The reference and the fastest kernel are within the rounding of so many products and sums; how pixels are divided
+ * among threads does not change a bit. */
+static void check_last(struct rt *reference, struct rt *library, const struct shape *s) {
+    struct trial t = make(s);
+    const struct rt_packed panels = rt_packed_of(RT_PACK_WINDOWS, t.ndim, t.w);
+    float *x = test_new(t.nx, 4), *w = test_new(rt_packed_elements(&panels, RT_F32), 4), *y = test_new(t.ny, 4),
+          *fast = test_new(t.ny, 4), *divided = test_new(t.ny, 4);
+    int64_t at[5] = {0}, depth = t.nw / t.w[0];
+    memset(w, 0, (size_t)rt_packed_elements(&panels, RT_F32) * sizeof *w);
+    do x[last_offset(at, t.x, t.ndim)] = t.x32[test_offset(at, t.x, t.ndim)];
+    while (test_next(at, t.x, t.ndim));
+    for (int64_t i = 0; i < t.nw; i++) w[rt_packed_place(&panels, RT_F32, i / depth, i % depth)] = t.w32[i];
+    convolve_last(reference, y, x, w, &t);
+    convolve_last(library, fast, x, w, &t);
+    const int before = rt_kernels_threads(3);
+    convolve_last(library, divided, x, w, &t);
+    rt_kernels_threads(before);
+    test_same_f32(divided, fast, t.ny, "three threads");
+    memset(at, 0, sizeof at);
+    do {
+        const struct element e = define(&t, at);
+        const int64_t i = last_offset(at, t.y, t.ndim);
+        test_near((double)y[i], 2 * e.sum, 2 * (double)depth * FLT_EPSILON * e.size, "reference", i);
+        test_near((double)fast[i], 2 * e.sum, 2 * (double)depth * FLT_EPSILON * e.size, "library", i);
+    } while (test_next(at, t.y, t.ndim));
+    test_free_all();
+}
+
+static void test_channels_last(void **state) {
+    (void)state;
+    struct rt *reference = test_open("reference"), *library = test_open("auto");
+    for (int s = 0; s < SHAPES; s++) check_last(reference, library, &shapes[s]);
     test_close(reference);
     test_close(library);
 }
@@ -453,6 +532,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_recorded),
         cmocka_unit_test(test_definition),
+        cmocka_unit_test(test_channels_last),
         cmocka_unit_test(test_transpose_is_adjoint),
         cmocka_unit_test(test_weight_gradient_is_adjoint),
         cmocka_unit_test(test_gradients_of_random_shapes),

@@ -13,7 +13,11 @@
  * With channels as the last dimension a convolution is a product y(pixels, m) = windows(pixels, taps c) w(taps c, m)
  * whose right operand lies in panels and whose left operand is never stored: the product collects the windows of a few
  * pixels at a time (struct rt_packed_product). Neighbours in x are copied together, as a `run`: a line of the window,
- * or a single element of it if the window has gaps or does not read all channels.
+ * or a single element of it if the window has gaps or does not read all channels. The windows of pixels that are
+ * neighbours in a line are the same runs, a fixed distance apart: where they are inside of x they are read in place.
+ *
+ * Each group is a product of its own with a part of the columns. Those of a few pixels are computed for all groups
+ * before the next pixels, as groups of few channels share the cache lines of x.
  *
  * If each channel has a window of its own (depthwise), vectors of channels are multiplied with vectors of weights, and
  * the sums of a few pixels stay in registers. They are added in the order of the window's elements, like all sums here,
@@ -22,7 +26,12 @@ struct runs {
     const struct rt_conv *conv;
     int64_t channels, first; /* of x; those of the group begin at `first` */
     int64_t taps, length;    /* of a run: window elements, and floats */
+    int64_t inner_end;       /* pixels of a line before it do not read beyond x's last column */
 };
+
+#define LINE      64 /* bytes of a cache line */
+#define BAND      56 /* pixels of which all groups are computed before the next, if groups share cache lines of x */
+#define MOST_RUNS 64 /* of a window that is read in place */
 
 /* Elements [from, end) of a run whose first window element reads column `at` of x. */
 static inline void copy_run(float *to, const float *line, const struct runs *runs, int64_t at, int64_t from,
@@ -69,25 +78,66 @@ static void collect_windows(float *to, const struct rt_packed_product *product, 
     }
 }
 
-/* The output channels of a group are divided among threads at panels if they are more than the pixels, else these. */
-static void multiply(const struct rt_conv *conv, struct rt_packed_product *product, int64_t group,
+/* The pixels from `row` on, in its line, whose windows are inside of x, which begins with the first of them. */
+static int64_t reach_windows(const float **at, const struct rt_packed_product *product, int64_t row) {
+    const struct runs *runs = product->window;
+    const struct rt_window *w = &runs->conv->window;
+    const int64_t o[3] = {row % w->y_plane / (w->y[1] * w->y[2]), row / w->y[2] % w->y[1], row % w->y[2]};
+    int64_t from[3];
+    for (int d = 0; d < 3; d++) {
+        from[d] = rt_window_at(w, d, o[d], 0);
+        if (from[d] < 0 || rt_window_at(w, d, o[d], w->k[d] - 1) >= w->x[d]) return 0;
+    }
+    *at = product->a + runs->first +
+          (row / w->y_plane * w->x_plane + (from[0] * w->x[1] + from[1]) * w->x[2] + from[2]) * runs->channels;
+    return runs->inner_end - o[2];
+}
+
+/* Where the runs of a window lie in x. */
+static void place_runs(int64_t *offset, const struct runs *runs) {
+    const struct rt_window *w = &runs->conv->window;
+    for (int64_t tap = 0; tap < w->taps; tap += runs->taps) {
+        const int64_t slab = tap / w->k[2] / w->k[1], line = tap / w->k[2] % w->k[1], column = tap % w->k[2];
+        *offset++ = ((slab * w->dilation[0] * w->x[1] + line * w->dilation[1]) * w->x[2] + column * w->dilation[2]) *
+                    runs->channels;
+    }
+}
+
+/* All groups of a band of pixels that reads each line of x once; then what follows the product. */
+static void multiply_groups(const struct rt_conv *conv, const struct rt_packed_product *whole, struct rt_block pixels,
+                            const struct rt_gemm_packed *set) {
+    const struct rt_epilogue *epilogue = whole->epilogue;
+    const int64_t most = conv->c * (int64_t)sizeof(float) < LINE ? BAND : 4 * BAND, end = pixels.row + pixels.rows;
+    struct runs runs = *(const struct runs *)whole->window;
+    struct rt_packed_product product = *whole;
+    product.window = &runs, product.epilogue = NULL;
+    for (int64_t row = pixels.row, rows; row < end; row += rows) {
+        rows = min_i64(end - row, most);
+        for (int64_t g = 0; g < conv->groups; g++) {
+            runs.first = g * conv->c;
+            set->multiply(&product, (struct rt_block){row, rows, g * conv->m, conv->m});
+        }
+        if (epilogue) epilogue->apply(whole->y, epilogue->x, (struct rt_block){row, rows, 0, whole->n});
+    }
+}
+
+/* The output channels are divided among threads at panels if they are more than the pixels, else these. */
+static void multiply(const struct rt_conv *conv, const struct rt_packed_product *product,
                      const struct rt_gemm_packed *set, int alone) {
-    const struct runs *shape = product->window;
-    struct runs runs = *shape;
-    const int64_t pixels = product->m, threads = alone ? 1 : omp_get_max_threads();
-    const int64_t columns = conv->m > pixels ? min_i64(threads, rt_panels(conv->m)) : 1,
-                  rows = min_i64(max_i64(threads / columns, 1), pixels), panels = rt_panels(conv->m);
-    runs.first = group * conv->c;
-    product->window = &runs;
+    const int64_t pixels = product->m, threads = alone ? 1 : omp_get_max_threads(), panels = rt_panels(conv->m);
+    const int64_t columns = conv->m > pixels && conv->groups == 1 ? min_i64(threads, panels) : 1,
+                  rows = min_i64(max_i64(threads / columns, 1), pixels);
 #pragma omp parallel for schedule(static) if (rows * columns > 1)
     for (int64_t block = 0; block < rows * columns; block++) {
         const int64_t row = block / columns, column = block % columns, first = pixels * row / rows,
-                      from = min_i64(panels * column / columns * RT_PANEL, conv->m),
-                      end = min_i64(panels * (column + 1) / columns * RT_PANEL, conv->m);
-        const struct rt_block at = {first, pixels * (row + 1) / rows - first, group * conv->m + from, end - from};
-        if (at.rows > 0 && at.columns > 0) set->multiply(product, at);
+                      from = min_i64(panels * column / columns * RT_PANEL, product->n),
+                      end = min_i64(panels * (column + 1) / columns * RT_PANEL, product->n);
+        const struct rt_block at = {first, pixels * (row + 1) / rows - first, from, end - from};
+        if (conv->groups > 1)
+            multiply_groups(conv, product, at, set);
+        else if (at.rows > 0 && at.columns > 0)
+            set->multiply(product, at);
     }
-    product->window = shape;
 }
 
 static int reads_in_order(const struct rt_conv *conv) {
@@ -113,6 +163,7 @@ static void find_inner(struct line *line) {
     rt_window_reach(line->window, line->window->k[2] - 1, &other, &line->inner_end);
 }
 
+#define CHANNELS  256  /* whose weights stay in the cache while a line is computed */
 #define MOST_TAPS 1024 /* of a window whose weights are copied for the last channels */
 #define T         TYPE(SUFFIX)
 #define PART      "conv_depthwise.inc"
@@ -168,8 +219,13 @@ int rt_conv_packed_f32(struct rt *rt, float *y, const float *x, const float *w, 
         return RT_OK;
     }
     const struct rt_window *window = &conv.window;
-    struct runs runs = {&conv, x_planes[1], 0, window->dilation[2] == 1 && group == 1 ? window->k[2] : 1, 0};
+    int64_t first, offset[MOST_RUNS];
+    struct runs runs = {&conv, x_planes[1], 0, window->dilation[2] == 1 && group == 1 ? window->k[2] : 1, 0, 0};
     runs.length = runs.taps * conv.c;
+    rt_window_reach(window, window->k[2] - 1, &first, &runs.inner_end);
+    const struct rt_gemm_places places = {window->stride[2] * runs.channels, runs.length, offset, reach_windows};
+    const int in_order = reads_in_order(&conv), in_place = !in_order && window->taps / runs.taps <= MOST_RUNS;
+    if (in_place) place_runs(offset, &runs);
     struct rt_packed_product product = {.y = y,
                                         .a = x,
                                         .b = w,
@@ -177,9 +233,10 @@ int rt_conv_packed_f32(struct rt *rt, float *y, const float *x, const float *w, 
                                         .k = conv.depth,
                                         .n = y_planes[1],
                                         .epilogue = epilogue,
-                                        .collect = reads_in_order(&conv) ? NULL : collect_windows,
+                                        .collect = in_order ? NULL : collect_windows,
+                                        .places = in_place ? &places : NULL,
                                         .window = &runs};
     const struct rt_gemm_packed *set = rt_gemm_packed_choose(rt->reference_kernels);
-    for (int64_t g = 0; g < group; g++) multiply(&conv, &product, g, set, !pays);
+    multiply(&conv, &product, set, !pays);
     return RT_OK;
 }
