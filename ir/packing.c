@@ -5,6 +5,18 @@
 #include "ir/op.h"
 #include "runtime/base/shape/panel.h"
 
+/* True for weights (n,k) that the kernel converts in registers (Note [Products in groups] in
+ * runtime/kernels/gemm_grouped.h): of 4 or 8 bits, with groups of whole 32-bit lanes. */
+static bool codes_fit_panels(const struct graph *graph, const struct node *node) {
+    const struct tensor *x = &graph->tensors.at[node->inputs[0]], *w = &graph->tensors.at[node->inputs[1]],
+                        *scale = &graph->tensors.at[node->inputs[2]];
+    const enum rt_dtype codes = rt_dtype_by_name(attr_text(node, "codes", ""));
+    if (x->dtype != RT_F32 || !attr_int(node, "trans_b", 0) || scale->dims[1] < 1) return false;
+    const bool bytes = (codes == RT_I8 || codes == RT_U8) && w->dtype == codes;
+    const bool nibbles = (codes == RT_I4 || codes == RT_U4) && w->dtype == RT_U8;
+    return (bytes || nibbles) && (scale->dims[1] == 1 || w->dims[1] / scale->dims[1] % 4 == 0);
+}
+
 enum rt_packing packing_read(const struct graph *graph, const struct node *node, int k) {
     const struct tensor *t = &graph->tensors.at[node->inputs[k]];
     if (!tensor_is_stored(t)) return RT_PLAIN;
@@ -14,6 +26,7 @@ enum rt_packing packing_read(const struct graph *graph, const struct node *node,
                : attr_int(node, "algorithm", RT_CONV_PRODUCT) == RT_CONV_WINOGRAD ? RT_PACK_WINOGRAD
                                                                                   : RT_PACK_WINDOWS;
     if (t->ndim != 2) return RT_PLAIN;
+    if (node->op->id == OP_DequantMatMul) return k == 1 && codes_fit_panels(graph, node) ? RT_PACK_COLUMNS : RT_PLAIN;
     if (!rt_is_packable(t->dtype) || (rt_dtype_bytes(t->dtype) == 1) != (node->op->id == OP_IntMatMul)) return RT_PLAIN;
     if (node->op->id == OP_Gather) return k == 0 && attr_int(node, "axis", 0) == 0 ? RT_PACK_COLUMNS : RT_PLAIN;
     if ((node->op->id != OP_MatMul && node->op->id != OP_IntMatMul) || k != 1 || attr_int(node, "trans_a", 0))

@@ -545,7 +545,8 @@ static int of_each(struct lower *lower, int values, int blocks_of_k) {
     return lower_ndim(lower, values) ? emit_gather(lower, values, blocks_of_k, 1) : values;
 }
 
-/* The weights (n, k) of MatMulNBits as floats. groups: the block of each index of k, by g_idx; -1: in order. */
+/* The weights of MatMulNBits as floats, (n, k); groups: the block of each index of k, by g_idx. -1: in order, and (n,
+ * blocks * block), with what the last block has beyond k. */
 static int weights_of_bits(struct lower *lower, int64_t k, int64_t n, int64_t bits, int64_t block, int groups) {
     const enum rt_dtype dtype = bits == 8 ? RT_U8 : bits == 4 ? RT_U4 : RT_U2;
     const int64_t blocks = (k + block - 1) / block;
@@ -560,9 +561,8 @@ static int weights_of_bits(struct lower *lower, int64_t k, int64_t n, int64_t bi
                      of_each(lower, scale, groups));
     if (lower_ndim(lower, zero)) zero = emit_unsqueeze(lower, zero, 2);
     w = emit2(lower, OP_Sub, emit_reshape(lower, w, 3, (int64_t[]){n, blocks, block}), zero);
-    w = emit_reshape(lower, emit2(lower, OP_Mul, w, emit_unsqueeze(lower, scale, 2)), 2,
-                     (int64_t[]){n, blocks * block});
-    return emit_piece(lower, w, 1, 0, 1, k);
+    return emit_reshape(lower, emit2(lower, OP_Mul, w, emit_unsqueeze(lower, scale, 2)), 2,
+                        (int64_t[]){n, blocks * block});
 }
 
 /* g_idx: the block whose scale and zero point an index of k has. *groups becomes -1 if that is the order of blocks. */
@@ -577,6 +577,14 @@ static int read_groups(struct lower *lower, int64_t k, int64_t block, int *group
     for (int64_t i = 0; i < k && in_order; i++) in_order = known[i] == i / block;
     if (in_order) return 0;
     return *groups = emit_piece(lower, lower->inputs[4], 0, 0, 1, k);
+}
+
+/* x times w, (n, k). At accuracy level 4 kernels may round x to 8 bits. */
+static int times_weights(struct lower *lower, int x, int w) {
+    const struct attr attrs[] = {attr_of_int("trans_b", 1), attr_of_int("rounded", 1)};
+    if (lower_int(lower, "accuracy_level") != 4 || x < 0 || lower_ndim(lower, x) < 2)
+        return emit_matmul(lower, x, w, false, true);
+    return w < 0 ? -1 : emit(lower, OP_MatMul, 2, (int[]){x, w}, 2, attrs);
 }
 
 /* x times weights (n, k) of 2, 4 or 8 bits; each block of `block_size` indices of k has a scale and a zero point. */
@@ -597,7 +605,8 @@ int lower_matmul_nbits(struct lower *lower) {
                            "K, N, bits and block_size say");
     int groups = -1;
     if (read_groups(lower, k, block, &groups) < 0) return -1;
-    const enum rt_dtype dtype = lower_dtype(lower, lower->inputs[0]);
-    int w = emit_cast(lower, weights_of_bits(lower, k, n, bits, block, groups), dtype);
-    return lower_result(lower, plus_bias(lower, emit_matmul(lower, lower->inputs[0], w, false, true), 5));
+    int x = lower->inputs[0];
+    int w = emit_cast(lower, weights_of_bits(lower, k, n, bits, block, groups), lower_dtype(lower, x));
+    if (groups < 0 && k < blocks * block) x = emit_padded(lower, x, lower_ndim(lower, x) - 1, 0, blocks * block - k, 0);
+    return lower_result(lower, plus_bias(lower, times_weights(lower, x, w), 5));
 }

@@ -17,6 +17,7 @@
 #include "passes/rewrite/matcher.h"
 #include "passes/rewrite/quantised.h"
 #include "passes/rewrite/rewrite.h"
+#include "runtime/base/shape/panel.h"
 
 static const struct tensor *tensor_of(const struct graph *graph, int tensor) {
     return &graph->tensors.at[tensor];
@@ -101,10 +102,14 @@ static int by_weights(struct build *builder, const struct node *node, const stru
         zero = in_groups(builder, integers.zero, d, turned);
         if (zero < 0) return REWRITE_KEPT;
     }
+    const int64_t groups = tensor_of(builder->graph, scale)->dims[turned];
+    const int64_t block = tensor_of(builder->graph, d->codes)->dims[turned] / (groups ? groups : 1);
+    const bool rounded = attr_int(node, "rounded", 0) && block <= RT_GROUP_PIECE;
     const struct attr attrs[] = {attr_of_text("codes", rt_dtypes[tensor_of(builder->graph, d->codes)->dtype].name),
-                                 attr_of_float("offset", offset), attr_of_int("trans_b", turned)};
+                                 attr_of_float("offset", offset), attr_of_int("trans_b", turned),
+                                 attr_of_int("rounded", 1)};
     const int inputs[] = {node->inputs[0], d->packed < 0 ? d->codes : d->packed, scale, zero};
-    return build(builder, OP_DequantMatMul, 4, inputs, 3, attrs);
+    return build(builder, OP_DequantMatMul, 4, inputs, rounded ? 4 : 3, attrs);
 }
 
 static bool is_byte(const struct graph *graph, const struct dequantised *d) {
@@ -242,34 +247,48 @@ static bool is_float_const(const struct graph *graph, int tensor) {
     return tensor_of(graph, tensor)->kind == TENSOR_CONST && rt_dtype_is_float(tensor_of(graph, tensor)->dtype);
 }
 
+/* Operators whose result is divided by dividing operands: only the first, only the second (of a product, a constant), or
+ * both. */
+static const struct divisible {
+    enum op_id op;
+    bool first, second;
+} divisible[] = {{OP_Mul, false, true}, {OP_Add, true, true}, {OP_Relu, true, false}};
+
+static const struct divisible *find_divisible(const struct node *node) {
+    for (size_t i = 0; i < sizeof divisible / sizeof *divisible; i++)
+        if (divisible[i].op == node->op->id) return &divisible[i];
+    return NULL;
+}
+
+static bool is_sum_of_products(const struct graph *graph, const struct node *cast) {
+    const struct node *product = cast->op->id == OP_Cast ? graph_producer(graph, cast->inputs[0]) : NULL;
+    return product && op_multiplies_integers(product->op);
+}
+
 /* True if the tensor is computed from the sums of a product of integers by operators that `divided` knows. */
 static bool is_of_sums(const struct graph *graph, int tensor, int steps) {
     const struct node *node = graph_producer(graph, tensor);
     if (!node || !steps) return false;
-    switch (node->op->id) {
-    case OP_Cast:
-        node = graph_producer(graph, node->inputs[0]);
-        return node && (node->op->id == OP_IntConv || node->op->id == OP_IntMatMul);
-    case OP_Mul: return is_float_const(graph, node->inputs[1]) && is_of_sums(graph, node->inputs[0], steps - 1);
-    case OP_Add:
-        return is_of_sums(graph, node->inputs[0], steps - 1) &&
-               (is_float_const(graph, node->inputs[1]) || is_of_sums(graph, node->inputs[1], steps - 1));
-    case OP_Relu: return is_of_sums(graph, node->inputs[0], steps - 1);
-    default: return false;
-    }
+    const struct divisible *how = find_divisible(node);
+    if (!how) return is_sum_of_products(graph, node);
+    if (!is_of_sums(graph, node->inputs[0], steps - 1)) return false;
+    return !how->second || is_float_const(graph, node->inputs[1]) ||
+           (how->first && is_of_sums(graph, node->inputs[1], steps - 1));
 }
 
 /* x / scale, of x that is_of_sums, with the quotient in the constants: sums are multiplied by a_scale b_scale / scale,
  * as ONNX Runtime does. */
 static int divided(struct build *builder, int x, int scale) {
     const struct node node = *graph_producer(builder->graph, x);
-    if (node.op->id == OP_Mul)
-        return build2(builder, OP_Mul, node.inputs[0], build2(builder, OP_Div, node.inputs[1], scale));
-    int a = divided(builder, node.inputs[0], scale);
-    if (a < 0 || node.op->id == OP_Relu) return a < 0 ? -1 : build1(builder, OP_Relu, a);
-    const int b = is_float_const(builder->graph, node.inputs[1]) ? build2(builder, OP_Div, node.inputs[1], scale)
-                                                                 : divided(builder, node.inputs[1], scale);
-    return b < 0 ? -1 : build2(builder, OP_Add, a, b);
+    const struct divisible *how = find_divisible(&node);
+    if (!how) return build2(builder, OP_Div, x, scale);
+    int inputs[] = {node.inputs[0], how->second ? node.inputs[1] : -1};
+    if (how->first && (inputs[0] = divided(builder, inputs[0], scale)) < 0) return -1;
+    if (how->second)
+        inputs[1] = is_float_const(builder->graph, inputs[1]) ? build2(builder, OP_Div, inputs[1], scale)
+                                                              : divided(builder, inputs[1], scale);
+    if (how->second && inputs[1] < 0) return -1;
+    return build(builder, node.op->id, how->second ? 2 : 1, inputs, 0, NULL);
 }
 
 /* A quotient by a positive constant that is rounded. */

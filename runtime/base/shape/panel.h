@@ -57,6 +57,9 @@ static inline int64_t rt_pair_place(int64_t k, int64_t p, int64_t j) {
 
 enum { RT_QUAD = 4 };
 
+/* Indices of k, at most, whose products with quantised weights are summed before they are scaled. */
+enum { RT_GROUP_PIECE = 256 };
+
 /* Rows of a panel of 8-bit integers for a matrix of k rows, without those that the sums take. */
 static inline int64_t rt_quad_rows(int64_t k) {
     return (k + RT_QUAD - 1) / RT_QUAD * RT_QUAD;

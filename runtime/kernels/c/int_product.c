@@ -12,22 +12,25 @@ static int pays(int64_t batch, int64_t m, int64_t k, int64_t n) {
     return (double)batch * (double)m * (double)k * (double)n >= PARALLEL_PRODUCTS;
 }
 
+struct rt_shares rt_product_shares(int64_t m, int64_t k, int64_t columns) {
+    const int64_t threads = pays(1, m, k, columns) ? omp_get_max_threads() : 1;
+    const int by_rows = m >= columns && m >= SHARE_ROWS * threads;
+    return (struct rt_shares){by_rows ? threads : min_i64(threads, rt_panels(columns)), by_rows};
+}
+
+struct rt_block rt_product_share(const struct rt_shares *shares, int64_t i, int64_t m, int64_t column,
+                                 int64_t columns) {
+    const int64_t panels = rt_panels(columns), row = m * i / shares->n, first = panels * i / shares->n * RT_PANEL;
+    if (shares->by_rows) return (struct rt_block){row, m * (i + 1) / shares->n - row, column, columns};
+    return (struct rt_block){0, m, column + first, min_i64(panels * (i + 1) / shares->n * RT_PANEL, columns) - first};
+}
+
 void rt_int_multiply(struct rt *rt, const struct rt_quad_product *product, int64_t column, int64_t columns) {
     const struct rt_gemm_quads *set = rt_gemm_quads_choose(rt->reference_kernels);
-    const int64_t m = product->m, panels = rt_panels(columns);
-    const int64_t threads = pays(1, m, product->k, columns) ? omp_get_max_threads() : 1;
-    const int by_rows = m >= columns && m >= SHARE_ROWS * threads;
-    const int64_t shares = by_rows ? threads : min_i64(threads, panels);
-#pragma omp parallel for schedule(static) if (shares > 1)
-    for (int64_t i = 0; i < shares; i++) {
-        struct rt_block block = {0, m, column, columns};
-        if (by_rows) {
-            block.row = m * i / shares;
-            block.rows = m * (i + 1) / shares - block.row;
-        } else {
-            block.column += panels * i / shares * RT_PANEL;
-            block.columns = min_i64(panels * (i + 1) / shares * RT_PANEL, columns) + column - block.column;
-        }
+    const struct rt_shares shares = rt_product_shares(product->m, product->k, columns);
+#pragma omp parallel for schedule(static) if (shares.n > 1)
+    for (int64_t i = 0; i < shares.n; i++) {
+        const struct rt_block block = rt_product_share(&shares, i, product->m, column, columns);
         if (block.rows > 0 && block.columns > 0) set->multiply(product, block);
     }
 }

@@ -3,6 +3,8 @@
 #include "../../base/shape/panel.h"
 #include "../../generated.h"
 #include "../gemm.h"
+#include "../gemm_grouped.h"
+#include "int_product.h"
 #include "internal.h"
 #include "types.h"
 
@@ -142,6 +144,33 @@ int rt_dequant_matmul_f32(struct rt *rt, float *y, const float *x, const void *w
                                                   .pack = pack_dequantised,
                                                   .source = &part};
         if (width > 0) set->multiply_turned(&product);
+    }
+    return RT_OK;
+}
+
+int rt_dequant_matmul_packed(struct rt *rt, float *y, const float *x, const void *w, const float *scale,
+                             const void *zero, int64_t m, int64_t k, int64_t n, int64_t groups, enum rt_dtype codes,
+                             double offset, int rounded) {
+    const struct rt_gemm_grouped *set = rt_gemm_grouped_choose(rt->reference_kernels);
+    const struct rt_grouped_product product = {.y = y,
+                                               .x = x,
+                                               .w = w,
+                                               .scale = scale,
+                                               .zero = zero,
+                                               .offset = (float)offset,
+                                               .m = m,
+                                               .k = k,
+                                               .n = n,
+                                               .groups = groups ? groups : 1,
+                                               .codes = codes,
+                                               .rounded = rounded};
+    const struct rt_shares shares = rt_product_shares(m, k, n);
+    if (k == 0) memset(y, 0, (size_t)(m * n) * sizeof *y);
+    if (m == 0 || n == 0 || k == 0) return RT_OK;
+#pragma omp parallel for schedule(static) if (shares.n > 1)
+    for (int64_t i = 0; i < shares.n; i++) {
+        const struct rt_block block = rt_product_share(&shares, i, m, 0, n);
+        if (block.rows > 0 && block.columns > 0) set->multiply(&product, block);
     }
     return RT_OK;
 }
