@@ -247,8 +247,7 @@ static bool is_float_const(const struct graph *graph, int tensor) {
     return tensor_of(graph, tensor)->kind == TENSOR_CONST && rt_dtype_is_float(tensor_of(graph, tensor)->dtype);
 }
 
-/* Operators whose result is divided by dividing operands: only the first, only the second (of a product, a constant), or
- * both. */
+/* Operators whose result is divided by dividing operands: the first, the second (of a product, a constant), or both. */
 static const struct divisible {
     enum op_id op;
     bool first, second;

@@ -24,7 +24,7 @@ B, T, L, N, KV, H = 2, 5, 6, 4, 2, 16  # batch, queries, keys, heads, heads of k
 D = N * H
 UNDEFINED = 2
 GROUPS = {"fused": [], "gpu": [], "attention": [], "multi_head": [], "group_query": [], "quantised": [],
-          "experts": [], "experts_gated": [], "recurrent": [], "states": []}
+          "experts": [], "experts_gated": [], "recurrent": [], "states": [], "nbits": []}
 INTEGERS = {("EmbedLayerNormalization", 1), ("NhwcMaxPool", 0), ("QLinearConv", 0), ("QLinearSoftmax", 0)}  # results, by operator
 
 
@@ -195,6 +195,22 @@ for rule in "linear", "gated", "delta", "gated_delta":
     case("states", "LinearAttention",
          [drawn(B, T, D), drawn(B, T, KV * H), drawn(B, T, KV * 8), drawn(B, KV, H, 8), -np.abs(drawn(B, T, KV)) if "gated" in rule else None,
           np.abs(drawn(B, T, KV)) if "delta" in rule else None], 2, q_num_heads=N, kv_num_heads=KV, update_rule=rule, scale=0.3, state_window=0)
+
+
+# Weights of 4 and 8 bits in blocks, the last of which may be shorter, at accuracy levels 0 and 4; drawn by a generator of their own.
+BITS = np.random.default_rng(11)
+
+
+def blocks_of(bits, block, k, n, has_zeros):
+    of, bytes_of = (n, -(-k // block)), lambda *shape: BITS.integers(0, 256, shape, dtype="u1")
+    return [bytes_of(*of, block * bits // 8), (BITS.random(of) * 0.02 + 0.01).astype("f4").reshape(-1),
+            bytes_of(n, -(-of[1] * bits // 8)) if has_zeros else None]
+
+
+for level in 0, 4:
+    for bits, block, k, has_zeros in (4, 32, 96, False), (4, 16, 50, True), (4, 128, 256, True), (8, 32, 64, False), (8, 64, 130, True):
+        case("nbits", "MatMulNBits", [BITS.standard_normal((2, 3, k)).astype("f4"), *blocks_of(bits, block, k, 37, has_zeros)],
+             constant=(1, 2, 3) if has_zeros else (1, 2), K=k, N=37, bits=bits, block_size=block, accuracy_level=level)
 
 
 # Both branches of an If; a Loop that its condition ends; a Scan with axes and directions.
