@@ -7,9 +7,9 @@
  *     sum over pieces, in order, of fma(s, scale, ..),  s = sum over a piece, in order, of fma(x, w - zero, ..)
  *
  * so that weights are not scaled one by one, and are converted in registers while they are multiplied: they are read
- * from memory in their own bits, once for many rows. With `rounded`, x is rounded to 8 bits: of each piece to q =
- * round(x / x_scale), x_scale = max |x| / 127, as ONNX Runtime does at accuracy level 4. s is then the exact sum of q (w
- * - zero), and its factor x_scale scale. All instruction sets give the same bits, for every division of m and n. */
+ * from memory in their own bits, once for many rows. With `rounded`, x is rounded to 8 bits as ONNX Runtime does at
+ * accuracy level 4: of each piece to q = round(x / x_scale), x_scale = max |x| / 127. s is then the exact sum of q (w -
+ * zero), and its factor x_scale scale. All instruction sets give the same bits, for every division of m and n. */
 #ifndef RT_KERNELS_GEMM_GROUPED_H
 #define RT_KERNELS_GEMM_GROUPED_H
 

@@ -286,7 +286,8 @@ written by `tests/quantised/quantised.py --table`, compares small models with ra
 - `qdq`, `qoperator`, `dynamic`: onnxruntime.quantization to 8 bits, statically with QuantizeLinear and DequantizeLinear,
   statically with operators such as QLinearMatMul, and dynamically;
 - `nbits4`, `nbits4-zero`, `nbits8`, `nbits4-qdq`: weights of matrix products in blocks of 4 or 8 bits, by
-  matmul_nbits_quantizer.
+  matmul_nbits_quantizer. Where a model asks for accuracy level 4, products on CPUs round their left operand to 8 bits per
+  block, as ONNX Runtime's do; else it stays f32.
 
 "off" is the largest difference from ONNX Runtime without graph optimisation, in units of the last quantisation: its scale if
 the result is dequantised, else 1/255 of the result's range. It should be at most 1. It is more for dynamic quantisation of
