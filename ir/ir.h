@@ -86,10 +86,20 @@ struct tensor {
     bool constant; /* WEIGHT: pass roles found that it is no parameter: it is not trained and may be folded */
     /* VALUE: along replica axes the ranks' values are operands of this reduction (Note [Replicas]) */
     enum joined { JOINED_NOT, JOINED_SUM, JOINED_MAX } joined;
+    bool channels_last;   /* VALUE: the model's image with channels as the last dimension (Note [Channels last]) */
     bool shared;          /* INPUT: the same for all samples (samples_find_shared) */
     bool gradient;        /* STATE: accumulates a gradient, cleared before each step; INPUT: gradient of an output */
     struct layout layout; /* valid from PLACED on */
 };
+
+/* Where dimension d of an image (n, c, i..) is with channels last, (n, i.., c); which dimension is at place d. */
+static inline int image_place(int d, int ndim) {
+    return d == 0 ? 0 : d == 1 ? ndim - 1 : d - 1;
+}
+
+static inline int image_dim(int d, int ndim) {
+    return d == 0 ? 0 : d == ndim - 1 ? 1 : d + 1;
+}
 
 /* Names of enum joined in text IR; "" for JOINED_NOT. */
 extern const char *const joined_names[3];

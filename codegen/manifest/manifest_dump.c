@@ -22,18 +22,30 @@ struct dumper {
 
 /* Tensors ---------------------------------------------------------------------------------------------------------- */
 
+/* The tensor's dimension that is dimension d of the model's. */
+static int dim_of(const struct tensor *tensor, int d) {
+    return tensor->channels_last ? image_place(d, tensor->ndim) : d;
+}
+
+static int model_dim(const struct tensor *tensor, int d) {
+    return tensor->channels_last && d >= 0 ? image_dim(d, tensor->ndim) : d;
+}
+
 static void put_tensor(json *writer, const struct graph *graph, const struct tensor *tensor) {
+    int64_t dims[RT_MAX_NDIM];
+    for (int d = 0; d < tensor->ndim; d++) dims[d] = tensor->dims[dim_of(tensor, d)];
     rt_json_open(writer, '{', RT_JSON_INLINE);
     rt_json_key_text(writer, "name", tensor->name);
     rt_json_key_text(writer, "dtype", rt_dtypes[tensor->dtype].name);
-    manifest_put_shape(writer, graph, tensor->dims, tensor->ndim);
+    manifest_put_shape(writer, graph, dims, tensor->ndim);
     rt_json_key_open(writer, "cuts", '[', RT_JSON_INLINE);
     bool window = false;
     for (int c = 0; c < tensor->layout.ncuts; c++) {
         const struct cut *cut = &tensor->layout.cuts[c];
         window = window || cut->placement.kind == PLACED_WINDOW;
         if (cut->placement.kind != PLACED_PART) continue;
-        const int64_t entry[] = {cut->axis, cut->placement.dim, cut->placement.blocks, cut->placement.grain};
+        const int64_t entry[] = {cut->axis, model_dim(tensor, cut->placement.dim), cut->placement.blocks,
+                                 cut->placement.grain};
         rt_json_open(writer, '[', RT_JSON_INLINE);
         for (size_t i = 0; i < sizeof entry / sizeof *entry; i++) manifest_put_extent(writer, graph, entry[i]);
         rt_json_close(writer, ']');
@@ -119,13 +131,14 @@ static void put_place(struct dumper *d, int tensor, int index) {
     const struct tensor *t = &d->plan->graph->tensors.at[tensor];
     const struct plan_place *place = &d->class->place[tensor];
     const struct moment moment = d->moments[tensor];
-    const struct strides *strides = d->class->strides[tensor];
+    const struct strides strides = views_strides(d->plan, d->class, tensor);
+    const bool strided = d->class->strides[tensor] || t->channels_last;
     int64_t row[RT_DUMP_FIELDS + 2 * RT_MAX_NDIM] = {index,        moment.instruction,      moment.before,
                                                      place->arena, place->offset,           place->stride,
                                                      place->set,   d->plan->packing[tensor]};
     int n = RT_DUMP_FIELDS;
-    for (int i = 0; i < t->ndim; i++) row[n++] = d->class->dims[tensor][i];
-    for (int i = 0; i < t->ndim && strides; i++) row[n++] = strides->step[i];
+    for (int i = 0; i < t->ndim; i++) row[n++] = d->class->dims[tensor][dim_of(t, i)];
+    for (int i = 0; i < t->ndim && strided; i++) row[n++] = strides.step[dim_of(t, i)];
     rt_json_open(d->writer, '[', RT_JSON_INLINE);
     for (int i = 0; i < n; i++)
         if (i < RT_DUMP_FIELDS)

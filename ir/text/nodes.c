@@ -40,6 +40,7 @@ static bool read_results(struct reader *r) {
         skip_blanks(r);
         d->typed = peek(r) > 0 && isalpha(peek(r));
         if (d->typed && !read_type(r, &d->given)) return false;
+        d->given.channels_last = take(r, "channels_last");
         if (take(r, "joined=") && !read_joined(r, &d->given.joined)) return false;
         if (take(r, "{") && !read_layout(r, &d->given.layout)) return false;
     } while (take(r, ","));
@@ -159,6 +160,7 @@ static bool infer(struct reader *r, int node) {
                            tensor_type(r->arena, tensor));
         tensor->layout = d->given.layout;
         tensor->joined = d->given.joined;
+        tensor->channels_last = d->given.channels_last;
         if (!check_layout(r, d, tensor)) return false;
     }
     return true;

@@ -338,6 +338,7 @@ static void print_node(struct printer *p, const struct node *node) {
             continue;
         }
         print_definition(p, node->outputs[i]);
+        if (p->graph->tensors.at[node->outputs[i]].channels_last) strbuf_puts(&p->out, " channels_last");
         if (p->graph->tensors.at[node->outputs[i]].joined)
             strbuf_printf(&p->out, " joined=%s", joined_names[p->graph->tensors.at[node->outputs[i]].joined]);
         print_layout(p, &p->graph->tensors.at[node->outputs[i]].layout);

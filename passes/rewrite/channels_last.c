@@ -40,16 +40,6 @@ static const struct tensor *tensor_of(const struct walk *walk, int tensor) {
 
 /* Moves ----------------------------------------------------------------------------------------------------------- */
 
-/* Where dimension d of an image is with channels last. */
-static int place_of(int d, int ndim) {
-    return d == 0 ? 0 : d == 1 ? ndim - 1 : d - 1;
-}
-
-/* Which dimension is at place d with channels last. */
-static int dim_at(int d, int ndim) {
-    return d == 0 ? 0 : d == ndim - 1 ? 1 : d + 1;
-}
-
 /* Moving the dimensions of extent 1 alone leaves the order of the elements. */
 static bool keeps_order(const struct tensor *image, int channels) {
     int64_t positions = 1;
@@ -69,8 +59,10 @@ static int move(struct walk *walk, int x, int (*order)(int d, int ndim), int cha
 /* What takes the place of the tensor `as`, whose elements with channels last are x: they are called as it was. */
 static int move_back(struct walk *walk, int x, int as) {
     if (x < 0) return -1;
-    walk->builder.graph->tensors.at[x].name = tensor_of(walk, as)->name;
-    return move(walk, x, place_of, tensor_of(walk, x)->ndim - 1);
+    struct tensor *image = &walk->builder.graph->tensors.at[x];
+    image->name = tensor_of(walk, as)->name;
+    image->channels_last = true;
+    return move(walk, x, image_place, tensor_of(walk, x)->ndim - 1);
 }
 
 /* The tensor of channels last that is moved back to `image`; -1: there is none. */
@@ -83,13 +75,13 @@ static int before_move(const struct walk *walk, int image) {
     const int64_t *perm = node->op->id == OP_Transpose ? attr_ints(node, "perm", &n) : NULL;
     if (x->ndim != y->ndim || (!perm && !keeps_order(y, 1))) return -1;
     for (int d = 0; d < y->ndim; d++)
-        if (perm ? perm[d] != place_of(d, y->ndim) : y->dims[d] != x->dims[place_of(d, y->ndim)]) return -1;
+        if (perm ? perm[d] != image_place(d, y->ndim) : y->dims[d] != x->dims[image_place(d, y->ndim)]) return -1;
     return node->inputs[0];
 }
 
 static int moved(struct walk *walk, int image) {
     const int before = before_move(walk, image);
-    return before >= 0 ? before : move(walk, image, dim_at, 1);
+    return before >= 0 ? before : move(walk, image, image_dim, 1);
 }
 
 /* Operators that move ---------------------------------------------------------------------------------------------- */
@@ -143,12 +135,12 @@ static const struct mover *mover_of(const struct walk *walk, const struct node *
 static struct attr moved_attr(struct walk *walk, const struct attr *attr, enum attribute kind, int ndim) {
     struct attr to = *attr;
     if (kind == AXIS) {
-        to.value = place_of((int)attr->value, ndim);
+        to.value = image_place((int)attr->value, ndim);
         return to;
     }
     int64_t *numbers = ARENA_ARRAY(walk->builder.graph->arena, int64_t, attr->n + 1);
     for (int i = 0; i < attr->n; i++)
-        numbers[i] = kind == AXES ? place_of((int)attr->ints[i], ndim) : attr->ints[dim_at(i, ndim)];
+        numbers[i] = kind == AXES ? image_place((int)attr->ints[i], ndim) : attr->ints[image_dim(i, ndim)];
     for (int i = 1; i < attr->n && kind == AXES; i++) /* in order */
         for (int j = i; j > 0 && numbers[j - 1] > numbers[j]; j--) {
             const int64_t other = numbers[j];
@@ -265,7 +257,7 @@ static int undone(const struct walk *walk, const struct node *node) {
     int n;
     const int64_t *perm = attr_ints(node, "perm", &n);
     for (int d = 0; d < ndim && before >= 0; d++)
-        if (perm[d] != dim_at(d, ndim)) return REWRITE_KEPT;
+        if (perm[d] != image_dim(d, ndim)) return REWRITE_KEPT;
     return before >= 0 ? before : REWRITE_KEPT;
 }
 
@@ -303,7 +295,7 @@ static void split_like(const struct made *made, int own, int k, bool last) {
         int64_t blocks, grain;
         if (split->factor < 0 || node->split[axes[i]].factor >= 0) continue;
         const int d = dims_dim_cut(made->dims, k, split, &blocks, &grain),
-                  to = d < 0 || !last ? d : place_of(d, made->dims->operand[k].ndim);
+                  to = d < 0 || !last ? d : image_place(d, made->dims->operand[k].ndim);
         if (to >= 0 && dims_cut_options(&dims, own, to, blocks, grain, options))
             dims_nest(node->split, naxes, axes[i], &options[0].split);
     }

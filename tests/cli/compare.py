@@ -130,6 +130,42 @@ def check_names(rankc, work):
     assert not pathlib.Path("/tmp/rankc-outside").exists()
 
 
+def convolved(x, w):
+    """numpy's sums of the products of windows, with a border of zeros for windows of 3 x 3."""
+    edge = w.shape[2] // 2
+    x = np.pad(x.astype(np.float64), ((0, 0), (0, 0), (edge, edge), (edge, edge)))
+    windows = np.lib.stride_tricks.sliding_window_view(x, w.shape[2:], axis=(2, 3))
+    return np.einsum("nchwij,ocij->nohw", windows, w.astype(np.float64))
+
+
+def check_images(rankc, work):
+    """A program has channels last, a dump the model's dimensions, of parts of channels, too."""
+    generator = np.random.default_rng(5)
+    x = generator.standard_normal((2, 7, 5, 6)).astype(np.float32)
+    weights = [generator.standard_normal(shape).astype(np.float32) for shape in ((34, 7, 3, 3), (9, 34, 1, 1))]
+    nodes = [helper.make_node("Conv", ["x", "v"], ["a"], pads=[1, 1, 1, 1]), helper.make_node("Tanh", ["a"], ["b"]),
+             helper.make_node("Conv", ["b", "w"], ["c"]), helper.make_node("Abs", ["c"], ["d"]),
+             helper.make_node("Sin", ["d"], ["y"])]
+    graph = helper.make_graph(nodes, "images", [helper.make_tensor_value_info("x", 1, x.shape)],
+                              [helper.make_tensor_value_info("y", 1, (2, 9, 5, 6))],
+                              [numpy_helper.from_array(w, name) for w, name in zip(weights, "vw")])
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]), work / "images.onnx")
+    np.save(work / "x.npy", x)
+    values = work / "images.values"
+    values.mkdir()
+    b = np.tanh(convolved(x, weights[0]))
+    for name, value in ("b", b), ("y", np.sin(np.abs(convolved(b, weights[1])))):
+        np.save(values / f"{name}.npy", value.astype(np.float32))
+    for name, plan in ("whole", []), ("parts", ["--pas", "tp:tensor=2"]):
+        call(rankc, "compile", work / "images.onnx", "-o", work / name, "-q", *plan)
+        assert "rt_conv_packed_f32" in (work / name / "images/_/rank_0.c").read_text(), "the program has channels last"
+        call(rankc, "run", work / name, "--input", f"x={work / 'x.npy'}", "--dump-tensors", "*", "--dump-dir", work / (name + ".dump"))
+        report = json_of(rankc, "compare", work / (name + ".dump"), values, "--json")
+        assert report["different"] == 0 and report["only_b"] == [], report
+        b_shapes = {tuple(e["shape"]) for e in entries(work / (name + ".dump")) if e["name"] == "b"}
+        assert b_shapes == {(2, 34, 5, 6)}, b_shapes
+
+
 def check_errors(rankc, work):
     run = [rankc, "run", work / "one", "--input", f"input_ids={MODELS / 'gpt2.input_ids.npy'}"]
     error = call(*run, "--dump-tensors", "nothing*", status=2).stderr
@@ -158,7 +194,8 @@ def main():
     rankc = rankc_of(__doc__)
     with tempfile.TemporaryDirectory() as directory:
         work = pathlib.Path(directory)
-        for check in check_gpt2, check_changed, check_stages, check_training, check_names, check_errors:
+        for check in (check_gpt2, check_changed, check_stages, check_training, check_names, check_images,
+                      check_errors):
             check(rankc, work)
 
 
