@@ -281,10 +281,10 @@ static const char *of_point(const struct loops *loops, int d, int64_t stride) {
 
 /* The OpenMP pragma of loop d: threads share the outermost loop, the innermost is vectorised. `simd` is valid, since a
  * result overlaps an operand only where element i lies on element i, which the compiler cannot know. */
-static const char *pragma_of(const struct loops *loops, int d, int64_t elements) {
+static const char *pragma_of(const struct loops *loops, int d, int64_t elements, const char *count) {
     const bool vectors = d == loops->n - 1;
     if (d) return vectors ? "simd" : "";
-    return loops_pragma(loops, elements, vectors ? "parallel for simd" : "parallel for", vectors ? "simd" : "");
+    return loops_pragma(loops, elements, count, vectors ? "parallel for simd" : "parallel for", vectors ? "simd" : "");
 }
 
 static void bind_loops(struct loops *loops, struct tmpl_env *env, bool block) {
@@ -297,14 +297,12 @@ static void bind_loops(struct loops *loops, struct tmpl_env *env, bool block) {
     for (int d = 0; d < loops->n; d++) {
         struct tmpl_env *loop = tmpl_entry(env, "loops");
         tmpl_setf(loop, "index", "i%d", d);
-        if (loops->flat)
-            tmpl_set(loop, "extent", "count");
-        else
-            tmpl_setf(loop, "extent", "%lld", (long long)loops->extent[d]);
+        const char *extent = loops->flat ? "count" : arena_printf(loops->arena, "%lld", (long long)loops->extent[d]);
+        tmpl_set(loop, "extent", extent);
         tmpl_set(loop, "of_point", of_point(loops, d, stride[d]));
         tmpl_setf(loop, "indent", "%*s", 4 * d, "");
         tmpl_set(loop, "open", block && d == loops->n - 1 ? " {" : "");
-        tmpl_set(loop, "pragma", pragma_of(loops, d, elements));
+        tmpl_set(loop, "pragma", pragma_of(loops, d, elements, extent));
     }
     tmpl_setf(env, "close", "%*s", loops->n ? 4 * (loops->n - 1) : 0, "");
     tmpl_setf(env, "depth", "%*s", 4 * loops->n, "");

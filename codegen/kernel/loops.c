@@ -110,9 +110,11 @@ void loops_bind_open(const struct loops *loops, struct tmpl_env *env, bool narro
     tmpl_set(env, "extents_arguments", loops->open ? extents_arguments(loops->arena) : "");
 }
 
-const char *loops_pragma(const struct loops *loops, int64_t elements, const char *threads, const char *alone) {
+const char *loops_pragma(const struct loops *loops, int64_t elements, const char *count, const char *threads,
+                         const char *alone) {
     struct open_sizes *open = loops->graph->open;
     if (open_most(open, elements) < PARALLEL_ELEMENTS) return alone;
+    threads = arena_printf(loops->arena, "%s num_threads(rt_pieces(%s))", threads, count);
     if (open_least(open, elements) >= PARALLEL_ELEMENTS) return threads;
     return arena_printf(loops->arena, "%s if (%lld >= %s)", threads, (long long)elements,
                         extents_fixed(loops->graph, PARALLEL_ELEMENTS));

@@ -40,9 +40,10 @@ bool loops_are_narrow(const struct loops *loops, int64_t elements);
 /* Binds how functions of open loops get their extents: "extents_here" reads them from the rank; "extents_parameters"
  * and "extents_arguments" pass them as values, of 32 bits if indices are narrow. */
 void loops_bind_open(const struct loops *loops, struct tmpl_env *env, bool narrow);
-/* The OpenMP pragma of a loop that threads may share: `threads` if the elements of the nest are enough for that, with a
- * condition where sizes are open, else `alone`. */
-const char *loops_pragma(const struct loops *loops, int64_t elements, const char *threads, const char *alone);
+/* The OpenMP pragma of a loop of `count` iterations that threads may share: `threads` if the elements of the nest are
+ * enough for that, with a condition where sizes are open, else `alone`. */
+const char *loops_pragma(const struct loops *loops, int64_t elements, const char *count, const char *threads,
+                         const char *alone);
 /* The index of an element by the loop variables: "i0 * 768 + i1". */
 const char *loops_index(const struct loops *loops, const int64_t *stride);
 

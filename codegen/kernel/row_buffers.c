@@ -273,7 +273,8 @@ static void bind_buffers(const struct writer *w, struct tmpl_env *env) {
     tmpl_set(env, "buffers", strbuf_text(&out));
 }
 
-static void bind_parameters(const struct row_kernel *kernel, struct tmpl_env *env) {
+/* The loop that threads share goes over `extent` rows or columns in blocks of `each`. */
+static void bind_parameters(const struct row_kernel *kernel, struct tmpl_env *env, int64_t extent, const char *each) {
     struct strbuf out;
     strbuf_init(&out, kernel->loops.arena);
     if (kernel->loops.open) strbuf_puts(&out, "const struct rt *rt");
@@ -281,7 +282,8 @@ static void bind_parameters(const struct row_kernel *kernel, struct tmpl_env *en
         row_kernel_put_result(kernel, &out, loops_type_name(&kernel->loops, kernel->loops.node->outputs[o]), o);
     row_kernel_put_inputs(kernel, &out);
     tmpl_set(env, "parameters", strbuf_text(&out));
-    tmpl_set(env, "pragma", loops_pragma(&kernel->loops, kernel->rows * kernel->columns, "parallel for", ""));
+    const char *blocks = arena_printf(kernel->loops.arena, "(%lld + %s - 1) / %s", (long long)extent, each, each);
+    tmpl_set(env, "pragma", loops_pragma(&kernel->loops, kernel->rows * kernel->columns, blocks, "parallel for", ""));
 }
 
 /* The rows of a tile: at most as many as there are at the typical size. */
@@ -296,11 +298,12 @@ static int64_t tile_of(const struct row_kernel *kernel) {
 static void bind_rows(struct row_kernel *kernel, struct tmpl_env *env) {
     struct writer w = {.kernel = kernel, .tile = tile_of(kernel)};
     for (int p = 0; p <= kernel->program.passes; p++) want_pass(&w, p);
+    const char *tile = extents_fixed(kernel->loops.graph, w.tile);
     row_kernel_bind_loops(kernel, env);
-    bind_parameters(kernel, env);
+    bind_parameters(kernel, env, kernel->rows, tile);
     bind_buffers(&w, env);
     name_all(&w);
-    tmpl_set(env, "tile", extents_fixed(kernel->loops.graph, w.tile));
+    tmpl_set(env, "tile", tile);
     tmpl_set(env, "row", kernel->loops.n == 2 ? "i0" : "row");
     for (int p = 0; p <= kernel->program.passes; p++) bind_pass(&w, tmpl_entry(env, "passes"), p);
 }
@@ -326,7 +329,7 @@ static void bind_columns(struct row_kernel *kernel, struct tmpl_env *env) {
     struct writer w = {.kernel = kernel};
     for (int o = 0; o < kernel->program.nvalues; o++) want(&w, 0, kernel->program.value[o].expr);
     row_kernel_bind_loops(kernel, env);
-    bind_parameters(kernel, env);
+    bind_parameters(kernel, env, kernel->columns, "RT_COLUMNS");
     name_all(&w);
     bind_values(&w, env, 0);
     bind_sums(&w, env);

@@ -18,27 +18,38 @@
 
 #define LINE       64   /* bytes of a cache line */
 #define MAX_SHARES 1023 /* of a region */
+#define PIECES     8    /* shares for each thread, where a region takes any number of them */
 
-/* Word `next` of a team: the number of its region, the region's shares, and the share that is handed out next. That a
- * thread takes a share, and that the region is still the one whose function it has read, is one comparison. */
+/* The shares of a lane that nobody has begun, [first, end), and the number of their region. That a thread takes a
+ * share, and that the region is still the one whose function it has read, is one comparison. */
 #define SHARE_BITS 10
-static uint64_t next_word(uint64_t region, int shares) {
-    return region << 2 * SHARE_BITS | (uint64_t)shares << SHARE_BITS | 1; /* the caller has share 0 */
+static uint64_t lane_word(uint64_t region, int first, int end) {
+    return region << 2 * SHARE_BITS | (uint64_t)end << SHARE_BITS | (uint64_t)first;
 }
-static int shares_of(uint64_t word) {
+static uint64_t region_of(uint64_t word) {
+    return word >> 2 * SHARE_BITS;
+}
+static int end_of(uint64_t word) {
     return (int)(word >> SHARE_BITS & MAX_SHARES);
 }
-static int share_of(uint64_t word) {
+static int first_of(uint64_t word) {
     return (int)(word & MAX_SHARES);
 }
 
 typedef void run_fn(void *data);
 
+/* A thread of a team, and the shares that it begins with. Lane 0 is the caller's. */
+struct lane {
+    _Alignas(LINE) _Atomic uint64_t shares;
+    struct team *team;
+    pthread_t thread;
+};
+
 struct team {
-    _Alignas(LINE) _Atomic uint64_t next;
-    run_fn *_Atomic run; /* of the region that is being handed out */
+    _Alignas(LINE) run_fn *_Atomic run; /* of the region that is being handed out */
     void *_Atomic data;
-    _Atomic int core; /* that the caller was on */
+    _Atomic int shares, lanes; /* of the region, and the threads that may take some */
+    _Atomic int core;          /* that the caller was on */
     _Atomic bool ends;
     struct rt_bell begun;
     _Alignas(LINE) _Atomic int finished; /* shares of the region */
@@ -49,9 +60,9 @@ struct team {
     long end, step, chunk;
     _Atomic enum { LOOP_NONE, LOOP_BEGINS, LOOP_GOES } loop; /* a region's first thread there describes it */
     uint64_t region;
-    int size, wanted; /* threads, with the caller: those that run, and those that were to be started */
-    pthread_t *threads;
+    int size, wanted;   /* threads, with the caller: those that run, and those that were to be started */
     struct team *after; /* in `teams` */
+    struct lane lane[]; /* `wanted` */
 };
 
 /* The share that a thread executes; all zeros outside of regions. */
@@ -106,35 +117,59 @@ static void execute(run_fn *run, void *data, struct place place) {
     self.place = outer;
 }
 
-/* Takes a share of the region that is handed out and executes it; false if there is none. */
-static bool take_share(struct team *team) {
-    uint64_t word = atomic_load_explicit(&team->next, memory_order_acquire);
+/* Takes a share of the region that is handed out and executes it: the first of the thread's own lane, or the last of
+ * another's. False if there is none. */
+static bool take_share(struct team *team, int lane, bool own) {
+    _Atomic uint64_t *shares = &team->lane[lane].shares;
+    uint64_t word = atomic_load_explicit(shares, memory_order_acquire);
+    struct place place = {.team = team};
     run_fn *run;
     void *data;
     do {
-        if (share_of(word) >= shares_of(word)) return false;
+        if (first_of(word) >= end_of(word)) return false;
         run = atomic_load_explicit(&team->run, memory_order_relaxed);
         data = atomic_load_explicit(&team->data, memory_order_relaxed);
-    } while (!atomic_compare_exchange_weak(&team->next, &word, word + 1));
-    execute(run, data, (struct place){team, share_of(word), shares_of(word)});
-    if (atomic_fetch_add(&team->finished, 1) + 1 == shares_of(word)) rt_bell_ring(&team->done);
+        place.shares = atomic_load_explicit(&team->shares, memory_order_relaxed);
+    } while (!atomic_compare_exchange_weak(shares, &word, own ? word + 1 : word - (1 << SHARE_BITS)));
+    place.share = own ? first_of(word) : end_of(word) - 1;
+    execute(run, data, place);
     return true;
 }
 
-static void begin_region(struct team *team, run_fn *run, void *data, int shares) {
+/* Takes shares until none is left; returns how many. Until they are counted in `finished` the region does not end. */
+static int take_shares(struct team *team, int lane) {
+    int taken = 0;
+    while (take_share(team, lane, true)) taken++;
+    const int lanes = atomic_load_explicit(&team->lanes, memory_order_relaxed);
+    for (int other = lane + 1; lane < lanes && other < lane + lanes; other++)
+        while (take_share(team, other % lanes, false)) taken++;
+    return taken;
+}
+
+static void count_finished(struct team *team, int taken) {
+    const int shares = atomic_load_explicit(&team->shares, memory_order_relaxed);
+    if (atomic_fetch_add(&team->finished, taken) + taken == shares) rt_bell_ring(&team->done);
+}
+
+static void begin_region(struct team *team, run_fn *run, void *data, int shares, int lanes) {
     atomic_store_explicit(&team->run, run, memory_order_relaxed);
     atomic_store_explicit(&team->data, data, memory_order_relaxed);
+    atomic_store_explicit(&team->shares, shares, memory_order_relaxed);
+    atomic_store_explicit(&team->lanes, lanes, memory_order_relaxed);
     atomic_store_explicit(&team->loop, LOOP_NONE, memory_order_relaxed);
     atomic_store_explicit(&team->finished, 0, memory_order_relaxed);
     atomic_store_explicit(&team->core, sched_getcpu(), memory_order_relaxed);
-    atomic_store_explicit(&team->next, next_word(++team->region, shares), memory_order_release);
+    team->region++;
+    for (int lane = 0; lane < team->size; lane++) {
+        const int first = lane < lanes ? shares * lane / lanes : shares, end = shares * (lane + 1) / lanes;
+        atomic_store_explicit(&team->lane[lane].shares, lane_word(team->region, first, lane < lanes ? end : shares),
+                              memory_order_release);
+    }
     rt_bell_ring(&team->begun);
 }
 
 static void end_region(struct team *team, int shares) {
     struct rt_wait wait;
-    while (take_share(team)) {
-    }
     for (rt_wait_begin(&wait, &team->done); atomic_load(&team->finished) < shares; rt_wait_turn(&wait, 0)) {
     }
     rt_wait_end(&wait);
@@ -143,13 +178,20 @@ static void end_region(struct team *team, int shares) {
 /* Threads */
 
 static void *work(void *argument) {
-    struct team *team = argument;
-    while (!team->ends) {
+    struct lane *lane = argument;
+    struct team *team = lane->team;
+    for (uint64_t seen = 0; !team->ends;) {
         struct rt_wait wait;
-        for (rt_wait_begin(&wait, &team->begun); !team->ends && !take_share(team);
-             rt_wait_apart(atomic_load_explicit(&team->core, memory_order_relaxed)))
-            rt_wait_turn(&wait, 0);
+        uint64_t region = seen;
+        for (rt_wait_begin(&wait, &team->begun); !team->ends; rt_wait_turn(&wait, 0)) {
+            region = region_of(atomic_load_explicit(&lane->shares, memory_order_acquire));
+            if (region != seen) break;
+            rt_wait_apart(atomic_load_explicit(&team->core, memory_order_relaxed));
+        }
         rt_wait_end(&wait);
+        seen = region;
+        const int taken = take_shares(team, (int)(lane - team->lane));
+        if (taken) count_finished(team, taken);
     }
     return NULL;
 }
@@ -162,7 +204,7 @@ static pthread_once_t key_once = PTHREAD_ONCE_INIT;
 static void stop(struct team *team) {
     team->ends = true;
     rt_bell_ring(&team->begun);
-    while (team->size > 1) pthread_join(team->threads[--team->size], NULL);
+    while (team->size > 1) pthread_join(team->lane[--team->size].thread, NULL);
 }
 
 static void end_team(void *of) {
@@ -172,7 +214,6 @@ static void end_team(void *of) {
     if (*at) *at = team->after;
     pthread_mutex_unlock(&lock);
     stop(team);
-    free(team->threads);
     free(team);
 }
 
@@ -196,19 +237,17 @@ __attribute__((destructor)) static void stop_all(void) {
 
 /* A team of fewer threads than `size` if not all could be started; NULL without memory. */
 static struct team *new_team(int size) {
-    struct team *team = aligned_alloc(LINE, sizeof *team);
-    pthread_t *threads = calloc((size_t)size, sizeof *threads);
-    if (!team || !threads) {
-        free(team);
-        free(threads);
-        return NULL;
-    }
-    memset(team, 0, sizeof *team);
-    team->threads = threads;
+    const size_t bytes = sizeof(struct team) + (size_t)size * sizeof(struct lane);
+    struct team *team = aligned_alloc(LINE, bytes);
+    if (!team) return NULL;
+    memset(team, 0, bytes);
     team->wanted = size;
     team->begun = team->done = team->barrier = rt_bell_own();
-    for (team->size = 1; team->size < size; team->size++)
-        if (pthread_create(&threads[team->size], NULL, work, team)) break;
+    for (team->size = 1; team->size < size; team->size++) {
+        struct lane *lane = &team->lane[team->size];
+        lane->team = team;
+        if (pthread_create(&lane->thread, NULL, work, lane)) break;
+    }
     pthread_mutex_lock(&lock);
     team->after = teams;
     teams = team;
@@ -226,21 +265,28 @@ static struct team *team_of(int size) {
     return self.own;
 }
 
-void rt_team_parallel(void (*run)(void *data), void *data, unsigned shares, unsigned flags) {
+/* How many threads execute a region of at most `asked` shares: fewer where not all could be started. */
+static int threads_for(int asked) {
+    const int most = cores() < MAX_SHARES ? cores() : MAX_SHARES, count = asked < most ? asked : most;
+    if (self.place.team || count <= 1) return 1;
+    const struct team *team = team_of(count);
+    return !team ? 1 : team->size < count ? team->size : count;
+}
+
+void rt_team_parallel(void (*run)(void *data), void *data, unsigned asked, unsigned flags) {
+    const int most = rt_team_max_threads(), pieces = asked & RT_TEAM_PIECES ? (int)(asked - RT_TEAM_PIECES) : 0;
+    const int threads = threads_for(pieces ? (pieces < most ? pieces : most) : asked ? (int)asked : most);
+    int shares = threads;
     (void)flags;
-    const int most = cores() < MAX_SHARES ? cores() : MAX_SHARES;
-    int count = shares ? (int)shares : rt_team_max_threads();
-    if (count > most) count = most;
-    struct team *team = self.place.team || count == 1 ? NULL : team_of(count);
-    if (team && team->size < count) count = team->size;
-    if (!team || count == 1) {
+    if (threads == 1) {
         execute(run, data, (struct place){self.place.team, 0, 1});
         return;
     }
-    begin_region(team, run, data, count);
-    execute(run, data, (struct place){team, 0, count});
-    atomic_fetch_add(&team->finished, 1);
-    end_region(team, count);
+    if (pieces) shares = threads * (MAX_SHARES / threads < PIECES ? MAX_SHARES / threads : PIECES);
+    if (pieces && pieces < shares) shares = pieces;
+    begin_region(self.own, run, data, shares, threads);
+    atomic_fetch_add(&self.own->finished, take_shares(self.own, 0));
+    end_region(self.own, shares);
 }
 
 /* What a region contains */
@@ -248,6 +294,7 @@ void rt_team_parallel(void (*run)(void *data), void *data, unsigned shares, unsi
 void rt_team_barrier(void) {
     struct team *team = self.place.team;
     if (self.place.shares <= 1) return;
+    if (self.place.shares > atomic_load_explicit(&team->lanes, memory_order_relaxed)) rt_team_refuse();
     const uint32_t passed = atomic_load(&team->passed);
     if (atomic_fetch_add(&team->arrived, 1) + 1 == (uint32_t)self.place.shares) {
         atomic_store(&team->arrived, 0);

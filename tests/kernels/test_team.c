@@ -25,18 +25,38 @@ static void every_item_is_done_once(void **state) {
     (void)state;
     for (int threads = 1; threads <= THREADS; threads++)
         for (int n = 0; n <= ITEMS; n = n * 3 + 1) {
-            int fixed[ITEMS] = {0}, handed[ITEMS] = {0}, most = -1;
+            int fixed[ITEMS] = {0}, handed[ITEMS] = {0}, pieces[ITEMS] = {0}, most = -1;
             rt_kernels_threads(threads);
 #pragma omp parallel for schedule(static) reduction(max : most)
             for (int i = 0; i < n; i++) fixed[i]++, most = i > most ? i : most;
 #pragma omp parallel for schedule(dynamic, 3) num_threads(threads)
             for (int i = n - 1; i >= 0; i--) handed[i]++;
+#pragma omp parallel for num_threads(rt_pieces(n))
+            for (int i = 0; i < n; i++) pieces[i]++;
             assert_int_equal(most, n - 1);
             for (int i = 0; i < ITEMS; i++) {
                 assert_int_equal(fixed[i], i < n);
                 assert_int_equal(handed[i], i < n);
+                assert_int_equal(pieces[i], i < n);
             }
         }
+}
+
+/* A thread that comes late, or is suspended, keeps the piece that it has begun; the others do the rest. */
+static void a_slow_thread_does_less(void **state) {
+    (void)state;
+    enum { PIECES = 16 };
+    const pthread_t caller = pthread_self();
+    int slow = 0;
+    if (!HAS_TEAMS) skip();
+    rt_kernels_threads(2);
+#pragma omp parallel for num_threads(rt_pieces(PIECES)) reduction(+ : slow)
+    for (int i = 0; i < PIECES; i++) {
+        if (pthread_equal(pthread_self(), caller)) continue;
+        usleep(200000);
+        slow++;
+    }
+    if (slow > 4) fail_msg("the slow thread did %d of %d pieces", slow, PIECES);
 }
 
 /* Each thread reads what its neighbour wrote before the barrier. */
@@ -113,6 +133,26 @@ static void sections_are_refused(void **state) {
     }
     int status = 0;
     assert_int_equal(waitpid(child, &status, 0), child);
+    assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT);
+}
+
+/* Pieces are more than threads: the last would wait for ever. */
+static void barriers_of_pieces_are_refused(void **state) {
+    (void)state;
+    if (!HAS_TEAMS) skip();
+    const pid_t child = fork();
+    if (child == 0) {
+        signal(SIGABRT, SIG_DFL);
+        fclose(stderr);
+        rt_kernels_threads(2);
+#pragma omp parallel num_threads(rt_pieces(ITEMS))
+        {
+#pragma omp barrier
+        } _exit(sysconf(_SC_NPROCESSORS_ONLN) > 1 ? 0 : 2);
+    }
+    int status = 0;
+    assert_int_equal(waitpid(child, &status, 0), child);
+    if (WIFEXITED(status) && WEXITSTATUS(status) == 2) skip(); /* one core, one thread */
     assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT);
 }
 
@@ -203,10 +243,12 @@ static void waiting_beside_busy_processes_costs_little(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_item_is_done_once),
+        cmocka_unit_test(a_slow_thread_does_less),
         cmocka_unit_test(threads_meet_at_barriers),
         cmocka_unit_test(a_region_inside_of_a_region_has_one_thread),
         cmocka_unit_test(the_child_of_a_fork_computes),
         cmocka_unit_test(sections_are_refused),
+        cmocka_unit_test(barriers_of_pieces_are_refused),
         cmocka_unit_test(a_team_ends_with_its_thread),
         cmocka_unit_test(waiting_beside_busy_processes_costs_little),
     };

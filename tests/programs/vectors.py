@@ -68,7 +68,7 @@ def functions_of(source):
     found, lines, start = {}, source.split("\n"), 0
     for number, line in enumerate(lines, 1):
         start = number if line.startswith("static void ") else start
-        if line.startswith("#pragma omp") and line.endswith("simd"):
+        if line.startswith("#pragma omp") and "simd" in line.split():
             found[lines[start - 1].split("(")[0].split()[-1]] = range(start, number + 1)
     return found
 

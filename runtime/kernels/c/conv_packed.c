@@ -5,6 +5,7 @@
 #include "../gemm.h"
 #include "conv_shape.h"
 #include "internal.h"
+#include "shares.h"
 #include "types.h"
 
 #include <string.h>
@@ -121,18 +122,16 @@ static void multiply_groups(const struct rt_conv *conv, const struct rt_packed_p
     }
 }
 
-/* The output channels are divided among threads at panels if they are more than the pixels, else these. */
 static void multiply(const struct rt_conv *conv, const struct rt_packed_product *product,
                      const struct rt_gemm_packed *set, int alone) {
-    const int64_t pixels = product->m, threads = alone ? 1 : omp_get_max_threads(), panels = rt_panels(conv->m);
-    const int64_t columns = conv->m > pixels && conv->groups == 1 ? min_i64(threads, panels) : 1,
-                  rows = min_i64(max_i64(threads / columns, 1), pixels);
-#pragma omp parallel for schedule(static) if (rows * columns > 1)
-    for (int64_t block = 0; block < rows * columns; block++) {
-        const int64_t row = block / columns, column = block % columns, first = pixels * row / rows,
-                      from = min_i64(panels * column / columns * RT_PANEL, product->n),
-                      end = min_i64(panels * (column + 1) / columns * RT_PANEL, product->n);
-        const struct rt_block at = {first, pixels * (row + 1) / rows - first, from, end - from};
+    const int64_t threads = alone ? 1 : omp_get_max_threads();
+    const struct rt_panel_shares shares =
+        conv->groups == 1 ? rt_share_panels(product->m, product->k, product->n, threads)
+                          : (struct rt_panel_shares){product->m, product->n, min_i64(threads, product->m), 1};
+    const int64_t blocks = shares.rows * shares.columns;
+#pragma omp parallel for num_threads(rt_pieces(blocks)) if (blocks > 1)
+    for (int64_t block = 0; block < blocks; block++) {
+        const struct rt_block at = rt_share_at(&shares, block);
         if (conv->groups > 1)
             multiply_groups(conv, product, at, set);
         else if (at.rows > 0 && at.columns > 0)
@@ -187,7 +186,7 @@ static void convolve_each_channel(float *y, const float *x, const float *w, cons
     const struct rt_window *window = &conv->window;
     const int64_t lines = window->y[0] * window->y[1], all = conv->batch * lines, channels = conv->groups;
     line_fn *line = line_of(channels);
-#pragma omp parallel for schedule(static) if (parallel)
+#pragma omp parallel for num_threads(rt_pieces(all)) if (parallel)
     for (int64_t i = 0; i < all; i++) {
         line(y + i * window->y[2] * channels, x + i / lines * window->x_plane * channels, w, conv, i % lines);
         if (epilogue) epilogue->apply(y, epilogue->x, (struct rt_block){i * window->y[2], window->y[2], 0, channels});

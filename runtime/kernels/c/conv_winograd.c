@@ -152,8 +152,9 @@ void rt_conv_winograd(struct rt *rt, float *y, const float *x, const float *w, c
     int64_t groups = (all + most - 1) / most;
     const int64_t parts = groups < threads ? min_i64((threads + groups - 1) / groups, call.strips) : 1;
     while (parts == 1 && groups % threads && groups < all) groups++; /* as much for each thread */
-#pragma omp parallel for schedule(static) if (groups * parts > 1)
-    for (int64_t i = 0; i < groups * parts; i++) {
+    const int64_t blocks = groups * parts;
+#pragma omp parallel for num_threads(rt_pieces(blocks)) if (blocks > 1)
+    for (int64_t i = 0; i < blocks; i++) {
         const int64_t group = i / parts, part = i % parts, first = all * group / groups,
                       strip = call.strips * part / parts;
         convolve_tiles(&call, first, all * (group + 1) / groups - first, strip,

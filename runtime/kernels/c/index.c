@@ -36,7 +36,7 @@ int rt_check_indices(struct rt *rt, const void *index, int is_64, int64_t count,
                      int64_t period) {
     int64_t bad = count;
     const int64_t parts = (count + CHECKED - 1) / CHECKED;
-#pragma omp parallel for schedule(static) reduction(min : bad) if (count >= PARALLEL_WORK)
+#pragma omp parallel for num_threads(rt_pieces(parts)) reduction(min : bad) if (count >= PARALLEL_WORK)
     for (int64_t part = 0; part < parts; part++) {
         const int64_t first = part * CHECKED, end = min_i64(first + CHECKED, count);
         const char *from = (const char *)index + first * (is_64 ? 8 : 4);
@@ -178,7 +178,7 @@ int rt_class_index(struct rt *rt, int64_t *y, const void *x, int x_is_64, int nd
     const int64_t count = product(dims, ndim);
     int64_t bad = count;
     char place[RT_MAX_NDIM * 22 + 2];
-#pragma omp parallel for schedule(static) reduction(min : bad) if (count >= PARALLEL_WORK)
+#pragma omp parallel for num_threads(rt_pieces(count)) reduction(min : bad) if (count >= PARALLEL_WORK)
     for (int64_t p = 0; p < count; p++) {
         y[p] = index_at(x, x_is_64, p);
         if ((y[p] < 0 || y[p] >= classes) && !(ignores && y[p] == ignored)) bad = min_i64(bad, p);

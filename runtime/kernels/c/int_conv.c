@@ -125,7 +125,7 @@ CLONES static void greatest(uint8_t *y, const uint8_t *x, int64_t n, int is_sign
 static void pool_images(uint8_t *y, const uint8_t *x, int is_signed, const struct rt_window *window, int64_t images,
                         int64_t channels) {
     const int64_t m = images * window->y_plane;
-#pragma omp parallel for schedule(static) if (m * channels * window->taps >= PARALLEL_WORK)
+#pragma omp parallel for num_threads(rt_pieces(m)) if (m * channels * window->taps >= PARALLEL_WORK)
     for (int64_t row = 0; row < m; row++) {
         uint8_t *to = y + row * channels;
         const uint8_t *image = x + row / window->y_plane * window->x_plane * channels;
@@ -200,7 +200,7 @@ int rt_int_conv(struct rt *rt, int32_t *y, const void *x, const void *w, const v
     const int64_t channels = groups ? x_dims[1] / groups : 0, results = groups ? y_dims[1] / groups : 0,
                   depth = channels * window.taps, plane = window.y_plane;
     const int64_t tiles = (plane + PIXELS - 1) / PIXELS, all = x_dims[0] * groups * tiles;
-#pragma omp parallel for schedule(static) if (all > 1)
+#pragma omp parallel for num_threads(rt_pieces(all)) if (all > 1)
     for (int64_t t = 0; t < all; t++) {
         const int64_t image = t / tiles, group = image % groups, first = t % tiles * PIXELS;
         const struct windows windows =

@@ -28,7 +28,7 @@ struct rt_block rt_product_share(const struct rt_shares *shares, int64_t i, int6
 void rt_int_multiply(struct rt *rt, const struct rt_quad_product *product, int64_t column, int64_t columns) {
     const struct rt_gemm_quads *set = rt_gemm_quads_choose(rt->reference_kernels);
     const struct rt_shares shares = rt_product_shares(product->m, product->k, columns);
-#pragma omp parallel for schedule(static) if (shares.n > 1)
+#pragma omp parallel for num_threads(rt_pieces(shares.n)) if (shares.n > 1)
     for (int64_t i = 0; i < shares.n; i++) {
         const struct rt_block block = rt_product_share(&shares, i, product->m, column, columns);
         if (block.rows > 0 && block.columns > 0) set->multiply(product, block);
@@ -52,7 +52,7 @@ int rt_int_matmul_finished(struct rt *rt, void *y, const void *x, const void *w,
     const struct rt_gemm_quads *set = rt_gemm_quads_choose(rt->reference_kernels);
     const int many = batch >= omp_get_max_threads() && batch > 1;
     if (m == 0 || n == 0) return RT_OK;
-#pragma omp parallel for schedule(static) if (many && pays(batch, m, k, n))
+#pragma omp parallel for num_threads(rt_pieces(batch)) if (many && pays(batch, m, k, n))
     for (int64_t b = 0; b < batch; b++) {
         const struct matrix matrix = {(const uint8_t *)x + b * m * k, k};
         const struct rt_quad_product product = {.y = y,

@@ -40,5 +40,13 @@ static inline int64_t min_i64(int64_t a, int64_t b) {
 static inline int64_t max_i64(int64_t a, int64_t b) {
     return a > b ? a : b;
 }
+/* The iterations of two collapsed loops. */
+static inline int64_t grid_of(int64_t outer, int64_t inner) {
+    return outer * inner;
+}
+/* How many parts of `each` elements n elements are, the last of which may be shorter. */
+static inline int64_t parts_of(int64_t n, int64_t each) {
+    return (n + each - 1) / each;
+}
 
 #endif

@@ -29,7 +29,7 @@ CLONES static void unpack_signed_nibbles(uint8_t *y, const uint8_t *x, int64_t b
 
 void rt_unpack_codes(void *y, const uint8_t *x, enum rt_dtype dtype, int64_t count) {
     const int64_t piece = 1 << 14, pieces = (count + piece - 1) / piece, bits = rt_dtype_bits(dtype);
-#pragma omp parallel for schedule(static) if (count >= PARALLEL_WORK)
+#pragma omp parallel for num_threads(rt_pieces(pieces)) if (count >= PARALLEL_WORK)
     for (int64_t i = 0; i < pieces; i++) {
         const int64_t n = min_i64(count - i * piece, piece);
         uint8_t *to = (uint8_t *)y + i * piece;
@@ -128,7 +128,7 @@ int rt_dequant_matmul_f32(struct rt *rt, float *y, const float *x, const void *w
     const int64_t threads = min_i64(omp_get_max_threads(), max_i64(parts, 1));
     if (m == 0 || n == 0) return RT_OK;
     if (!set->multiply_turned || k == 0) return dequant_matmul_f32(y, x, &weights, m);
-#pragma omp parallel for schedule(static) if (threads > 1 && m * k * n >= PARALLEL_WORK)
+#pragma omp parallel for num_threads(rt_pieces(threads)) if (threads > 1 && m * k * n >= PARALLEL_WORK)
     for (int64_t t = 0; t < threads; t++) {
         const int64_t first = parts * t / threads * COLUMNS_AT_ONCE;
         const int64_t width = min_i64(parts * (t + 1) / threads * COLUMNS_AT_ONCE, n) - first;

@@ -60,9 +60,9 @@ typedef void fill_fn(void *y, const void *x, int64_t at, int64_t n, uint64_t pla
 
 static void fill(void *y, const void *x, const struct rt_region *region, const struct draw *draw, fill_fn *some) {
     const struct runs runs = find_runs(region);
-    const int64_t pieces = (runs.length + RUN - 1) / RUN;
-#pragma omp parallel for schedule(static) if (runs.count * runs.length >= PARALLEL_WORK)
-    for (int64_t piece = 0; piece < runs.count * pieces; piece++) {
+    const int64_t pieces = parts_of(runs.length, RUN), all = runs.count * pieces;
+#pragma omp parallel for num_threads(rt_pieces(all)) if (runs.count * runs.length >= PARALLEL_WORK)
+    for (int64_t piece = 0; piece < all; piece++) {
         const int64_t run = piece / pieces, from = piece % pieces * RUN;
         some(y, x, run * runs.length + from, min_i64(RUN, runs.length - from),
              (uint64_t)(place_of(region, &runs, run) + from), draw);

@@ -4,21 +4,32 @@
  *
  * Note [Teams]
  * A parallel region is a function that is executed once per share of the work; gcc derives a share's part from its
- * number and from their count. Shares are handed out: each thread of the caller's team takes the next one until none is
- * left, and the caller itself begins at once. A thread that has not come by then has nothing left to do, and is not
- * waited for. There are as many shares as threads, at most as many as the process has cores, so all shares of a region
- * with barriers run at the same time. */
+ * number and from their count. Shares are handed out: each thread of the caller's team has a lane of neighbouring
+ * shares, which it takes from the front, and then takes the last ones of other lanes until none is left. The caller
+ * itself begins at once. A thread that has not come by then has nothing left to do, and is not waited for.
+ *
+ * With num_threads(rt_pieces(n)), for a loop of n iterations, there are several shares for each thread, so that one
+ * that is suspended or slower does less of the work; a thread still has about the same part of neighbouring operators.
+ * Such a region cannot have barriers. Others have as many shares as threads, at most as many as the process has cores,
+ * so that all run at the same time. */
 #ifndef RT_KERNELS_C_TEAM_H
 #define RT_KERNELS_C_TEAM_H
 
 #include <stdbool.h>
+#include <stdint.h>
 
 #if defined(__GNUC__) && !defined(__clang__)
 #define RT_HAS_TEAMS 1
 
-/* GOMP_parallel: executes run(data) for each share. shares: 0 for as many as rt_team_set_threads says; inside of a
- * region there is one. The team's threads are started by the first call with more than one, and end with the calling
- * thread, or when the library that contains this is unloaded. */
+/* For num_threads: Note [Teams]. */
+enum { RT_TEAM_PIECES = 1 << 20 };
+static inline unsigned rt_pieces(int64_t n) {
+    return RT_TEAM_PIECES | (unsigned)(n < RT_TEAM_PIECES ? n : RT_TEAM_PIECES - 1);
+}
+
+/* GOMP_parallel: executes run(data) for each share. shares: 0 for as many as rt_team_set_threads says, or rt_pieces;
+ * inside of a region there is one. The team's threads are started by the first call with more than one, and end with
+ * the calling thread, or when the library that contains this is unloaded. */
 void rt_team_parallel(void (*run)(void *data), void *data, unsigned shares, unsigned flags);
 void rt_team_barrier(void);
 /* GOMP_loop_dynamic_start and _next: a loop whose iterations are handed out in pieces of `chunk`. A region has at most
@@ -61,6 +72,11 @@ __asm__(
     "omp_get_thread_num = rt_team_share\n"
     "omp_get_num_threads = rt_team_shares\n"
     "omp_get_max_threads = rt_team_max_threads\n");
+#else
+#ifdef _OPENMP
+#include <omp.h>
+#endif
+#define rt_pieces(n) omp_get_max_threads()
 #endif
 
 #endif
