@@ -106,17 +106,42 @@ static void pack_pairs(struct target *at, int64_t index, int64_t run) {
     }
 }
 
+/* Packs n elements of a row of the matrix (k,n), `to` being the row in the first panel. */
+static void pack_row(float *to, int64_t k, int64_t column, const float *values, int64_t n) {
+    for (int64_t i = 0, width; i < n; i += width) {
+        float *panel = to + (column + i) / RT_PANEL * RT_PANEL * k;
+        width = RT_PANEL - (column + i) % RT_PANEL;
+        if (width == RT_PANEL && n - i >= RT_PANEL) {
+            memcpy(panel, values + i, RT_PANEL * sizeof *panel);
+        } else {
+            width = width < n - i ? width : n - i;
+            memcpy(panel + (column + i) % RT_PANEL, values + i, (size_t)width * sizeof *panel);
+        }
+    }
+}
+
+/* Packs n elements of a row (c, taps) from element `first` on, a column of the matrix that begins at `to`. */
+static void pack_column(float *to, const struct rt_packed *panels, int64_t first, const float *values, int64_t n) {
+    int64_t channel = first / panels->taps, tap = first % panels->taps;
+    for (int64_t i = 0; i < n; i++) {
+        to[(tap * panels->channels + channel) * RT_PANEL] = values[i];
+        if (++tap == panels->taps) tap = 0, channel++;
+    }
+}
+
 /* Packs `run` elements of one row, of f32. */
 static void pack_floats(struct target *at, int64_t index, int64_t run) {
-    const struct load_part *part = at->part;
-    const bool rows = part->weight->packing == RT_PACK_ROWS;
-    float values[RT_PANEL], *panels = (float *)(void *)part->dst;
+    const struct rt_packed *panels = &at->part->panels;
+    const bool rows = panels->packing == RT_PACK_ROWS;
+    float values[PIECE], *to = (float *)(void *)at->part->dst;
+    to += rows ? rt_panel_place(panels->k, at->row, 0) : rt_panel_place(panels->k, 0, at->row);
     for (int64_t j = 0, n; j < run; j += n) {
-        n = RT_PANEL - (at->column + j) % RT_PANEL;
-        n = n < run - j ? n : run - j;
-        float *to = panels + packed_place(part, at->row, at->column + j);
-        fetch(at, index + j, n, rows ? to : values, RT_F32);
-        for (int64_t i = 0; i < n && !rows; i++) panels[packed_place(part, at->row, at->column + j + i)] = values[i];
+        n = run - j < PIECE ? run - j : PIECE;
+        fetch(at, index + j, n, values, RT_F32);
+        if (rows)
+            pack_row(to, panels->k, at->column + j, values, n);
+        else
+            pack_column(to, panels, at->column + j, values, n);
     }
 }
 
@@ -151,14 +176,14 @@ static void pack_bytes(struct target *at, int64_t index, int64_t run) {
 
 /* Transforms the windows of `run` elements of one row. */
 static void pack_winograd(struct target *at, int64_t index, int64_t run) {
-    const struct load_part *part = at->part;
-    const int64_t channels = part->panels.channels, taps = part->panels.taps;
-    float w[9], u[RT_WINOGRAD_PRODUCTS], *panels = (float *)(void *)part->dst;
-    for (int64_t j = 0; j < run; j += taps) {
-        fetch(at, index + j, taps, w, RT_F32);
+    const struct rt_packed *panels = &at->part->panels;
+    const int64_t apart = panels->channels * RT_PANEL;
+    float w[9], u[RT_WINOGRAD_PRODUCTS], *to = (float *)(void *)at->part->dst;
+    to += rt_panel_place(panels->k, at->column / panels->taps, at->row);
+    for (int64_t j = 0; j < run; j += panels->taps, to += RT_PANEL) {
+        fetch(at, index + j, panels->taps, w, RT_F32);
         rt_winograd_weights(u, w);
-        for (int64_t e = 0; e < RT_WINOGRAD_PRODUCTS; e++)
-            panels[rt_panel_place(part->panels.k, e * channels + (at->column + j) / taps, at->row)] = u[e];
+        for (int64_t e = 0; e < RT_WINOGRAD_PRODUCTS; e++) to[e * apart] = u[e];
     }
 }
 

@@ -31,13 +31,13 @@ static inline void rt_winograd_weights(float u[RT_WINOGRAD_PRODUCTS], const floa
     const double g[RT_WINOGRAD_SPAN][3] = {{1 / (a * a * b * b), 0, 0},         {1 / of_a, a / of_a, a * a / of_a},
                                            {1 / of_a, -a / of_a, a * a / of_a}, {1 / of_b, b / of_b, b * b / of_b},
                                            {1 / of_b, -b / of_b, b * b / of_b}, {0, 0, 1}};
+    double t[RT_WINOGRAD_SPAN][3]; /* G w */
     for (int i = 0; i < RT_WINOGRAD_SPAN; i++)
-        for (int j = 0; j < RT_WINOGRAD_SPAN; j++) {
-            double sum = 0;
-            for (int p = 0; p < 3; p++)
-                for (int q = 0; q < 3; q++) sum += g[i][p] * (double)w[p * 3 + q] * g[j][q];
-            u[i * RT_WINOGRAD_SPAN + j] = (float)sum;
-        }
+        for (int q = 0; q < 3; q++)
+            t[i][q] = g[i][0] * (double)w[q] + g[i][1] * (double)w[3 + q] + g[i][2] * (double)w[6 + q];
+    for (int i = 0; i < RT_WINOGRAD_SPAN; i++)
+        for (int j = 0; j < RT_WINOGRAD_SPAN; j++)
+            u[i * RT_WINOGRAD_SPAN + j] = (float)(t[i][0] * g[j][0] + t[i][1] * g[j][1] + t[i][2] * g[j][2]);
 }
 
 #endif
