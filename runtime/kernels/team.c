@@ -5,6 +5,7 @@
 
 #ifdef RT_HAS_TEAMS
 
+#include "base/thread/clock.h"
 #include "base/thread/cores.h"
 #include "base/thread/wait.h"
 
@@ -15,6 +16,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #define LINE       64   /* bytes of a cache line */
 #define MAX_SHARES 1023 /* of a region */
@@ -43,6 +45,9 @@ struct lane {
     _Alignas(LINE) _Atomic uint64_t shares;
     struct team *team;
     pthread_t thread;
+    _Atomic pid_t id;     /* of the thread while it executes shares, else 0 */
+    _Atomic bool lent;    /* it was moved to the caller's core: Note [Lending] */
+    int64_t looked, used; /* when the caller last looked at it, and its processor time then, in ns */
 };
 
 struct team {
@@ -60,6 +65,7 @@ struct team {
     long end, step, chunk;
     _Atomic enum { LOOP_NONE, LOOP_BEGINS, LOOP_GOES } loop; /* a region's first thread there describes it */
     uint64_t region;
+    cpu_set_t cores;    /* that the threads may use: set where one is lent */
     int size, wanted;   /* threads, with the caller: those that run, and those that were to be started */
     struct team *after; /* in `teams` */
     struct lane lane[]; /* `wanted` */
@@ -168,29 +174,96 @@ static void begin_region(struct team *team, run_fn *run, void *data, int shares,
     rt_bell_ring(&team->begun);
 }
 
+/* Note [Lending]
+ * On a busy machine the kernel may suspend a thread within a share, to let another process use its core. The caller
+ * then waits for it, and so does the caller's core: the thread is moved there and the caller sleeps. Otherwise both
+ * would stand still for a time slice. A thread is suspended if its processor time stands still. */
+#define LOOK_NS    40000 /* between two looks at a thread */
+#define TURNS_LOOK 64    /* turns of a wait between two readings of the clock */
+
+static int64_t processor_time(const struct lane *lane) {
+    struct timespec used;
+    clockid_t clock;
+    if (pthread_getcpuclockid(lane->thread, &clock) || clock_gettime(clock, &used)) return -1;
+    return (int64_t)used.tv_sec * 1000000000 + used.tv_nsec;
+}
+
+/* True if the thread executes a share and has stood still since the caller's last look at it. */
+static bool stands_still(struct lane *lane, int64_t now, int64_t began) {
+    const int64_t used = atomic_load(&lane->id) ? processor_time(lane) : -1, since = now - lane->looked;
+    const bool still = used >= 0 && lane->looked >= began && used - lane->used < since / 4;
+    lane->looked = now, lane->used = used;
+    return still;
+}
+
+static bool lend(struct team *team, struct lane *lane) {
+    cpu_set_t own;
+    const pid_t id = atomic_load(&lane->id);
+    CPU_ZERO(&own);
+    CPU_SET((size_t)sched_getcpu(), &own);
+    if (!id || sched_getaffinity(0, sizeof team->cores, &team->cores)) return false;
+    atomic_store(&lane->lent, true);
+    if (!sched_setaffinity(id, sizeof own, &own)) return true;
+    atomic_store(&lane->lent, false);
+    return false;
+}
+
+static bool lend_to_any(struct team *team, int64_t now, int64_t began) {
+    for (int lane = 1; lane < team->lanes; lane++)
+        if (stands_still(&team->lane[lane], now, began) && lend(team, &team->lane[lane])) return true;
+    return false;
+}
+
+/* In a wait: true if a thread was lent the core, which sleeping leaves to it. */
+static bool looks_around(struct team *team, const struct rt_wait *wait, int64_t *began, int64_t *next) {
+    if (wait->sleeps || wait->turns % TURNS_LOOK != TURNS_LOOK - 1) return false;
+    const int64_t now = rt_clock_ns();
+    if (!*began) *began = now;
+    if (now < *next) return false;
+    *next = now + LOOK_NS;
+    return lend_to_any(team, now, *began);
+}
+
 static void end_region(struct team *team, int shares) {
     struct rt_wait wait;
-    for (rt_wait_begin(&wait, &team->done); atomic_load(&team->finished) < shares; rt_wait_turn(&wait, 0)) {
-    }
+    int64_t began = 0, next = 0;
+    rt_wait_begin(&wait, &team->done);
+    while (atomic_load(&team->finished) < shares)
+        if (looks_around(team, &wait, &began, &next))
+            rt_wait_sleep(&wait);
+        else
+            rt_wait_turn(&wait, 0);
     rt_wait_end(&wait);
 }
 
 /* Threads */
 
+/* Leaves the caller's core to the caller, which has been woken. */
+static void give_back(struct lane *lane, struct rt_wait *wait) {
+    atomic_store(&lane->lent, false);
+    sched_setaffinity(0, sizeof lane->team->cores, &lane->team->cores);
+    rt_wait_sleep(wait);
+}
+
 static void *work(void *argument) {
     struct lane *lane = argument;
     struct team *team = lane->team;
+    const pid_t id = gettid();
     for (uint64_t seen = 0; !team->ends;) {
         struct rt_wait wait;
         uint64_t region = seen;
         for (rt_wait_begin(&wait, &team->begun); !team->ends; rt_wait_turn(&wait, 0)) {
+            if (atomic_load_explicit(&lane->lent, memory_order_relaxed)) give_back(lane, &wait);
             region = region_of(atomic_load_explicit(&lane->shares, memory_order_acquire));
-            if (region != seen) break;
+            if (region != seen && !wait.sleeps) break;
             rt_wait_apart(atomic_load_explicit(&team->core, memory_order_relaxed));
+            if (region != seen) break;
         }
         rt_wait_end(&wait);
         seen = region;
+        atomic_store(&lane->id, id);
         const int taken = take_shares(team, (int)(lane - team->lane));
+        atomic_store(&lane->id, 0);
         if (taken) count_finished(team, taken);
     }
     return NULL;

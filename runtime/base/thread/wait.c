@@ -93,6 +93,14 @@ void rt_wait_begin(struct rt_wait *wait, struct rt_bell *bell) {
 }
 
 /* Before its first sleep the caller looks at its condition once more, after it has been counted. */
+void rt_wait_sleep(struct rt_wait *wait) {
+    if (wait->sleeps) return;
+    wait->sleeps = true;
+    wait->rings = atomic_load(&wait->bell->rings);
+    atomic_fetch_add(&wait->bell->sleepers, 1);
+    atomic_thread_fence(memory_order_seq_cst);
+}
+
 void rt_wait_turn(struct rt_wait *wait, int64_t longest) {
     wait->turns++;
     if (wait->sleeps) {
@@ -101,10 +109,7 @@ void rt_wait_turn(struct rt_wait *wait, int64_t longest) {
     } else if (spins(wait)) {
         relax();
     } else {
-        wait->sleeps = true;
-        wait->rings = atomic_load(&wait->bell->rings);
-        atomic_fetch_add(&wait->bell->sleepers, 1);
-        atomic_thread_fence(memory_order_seq_cst);
+        rt_wait_sleep(wait);
     }
 }
 

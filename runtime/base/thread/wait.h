@@ -42,6 +42,9 @@ void rt_wait_begin(struct rt_wait *wait, struct rt_bell *bell);
 /* Waits a little. longest: nanoseconds after which a sleep ends without a ring; 0: none. */
 void rt_wait_turn(struct rt_wait *wait, int64_t longest);
 void rt_wait_end(struct rt_wait *wait);
+/* The wait sleeps from its next turn on, so that another thread has this core. The caller looks at its condition once
+ * more before that turn. */
+void rt_wait_sleep(struct rt_wait *wait);
 
 /* Moves the calling thread to another core if it is on this one, that of the thread that it works with. A scheduler
  * that finds all cores busy may wake both on one, where one gets its turn when the other has used up its own; and
