@@ -664,7 +664,35 @@ void open_keep(struct open_sizes *open, int s, int64_t next) {
     open->terms.at[term].bound = open->all.at[s].range.most;
 }
 
+/* What is added to the least of another is at most the rest. */
+static void bound_term(struct open_sizes *open, int term, int64_t most) {
+    struct open_term *t = &open->terms.at[term];
+    if (most < 1 || (t->bound && t->bound <= most)) return;
+    t->bound = most;
+    if (t->kind != OPEN_SUM) return;
+    bound_term(open, t->a, most - range_of(open, t->b).least);
+    bound_term(open, t->b, most - range_of(open, t->a).least);
+}
+
+void open_limit(struct open_sizes *open, int64_t value, int64_t most) {
+    const int term = open_term(open, value);
+    if (term < 0) BUG("%lld depends on no size", (long long)value);
+    bound_term(open, term, most);
+    VEC_PUSH(open->arena, &open->limits, ((struct open_limit){value, most}));
+}
+
+/* Lowers sizes that the limited value reads, the first ones first. */
+static void keep_limit(struct open_sizes *open, const struct open_limit *limit, int64_t *sizes) {
+    for (int s = 0; s < open->all.n; s++) {
+        const struct open_range *range = &open->all.at[s].range;
+        if (!open_reads(open, limit->value, s)) continue;
+        while (sizes[s] - range->step >= range->least && open_at(open, limit->value, sizes) > limit->most)
+            sizes[s] -= range->step;
+    }
+}
+
 void open_fit(struct open_sizes *open, int64_t *sizes) {
+    for (int i = 0; open && i < open->limits.n; i++) keep_limit(open, &open->limits.at[i], sizes);
     for (int s = 0; open && s < open->all.n; s++) {
         const struct open_size *size = &open->all.at[s];
         const int64_t beyond = size->next ? open_at(open, size->next, sizes) - size->range.most : 0;

@@ -22,6 +22,12 @@
  * sizes: quotients that are rounded down, which for the specimen's sizes may be those of other numbers, and the lesser
  * or greater of two, which would be taken for fixed numbers. A rest is what is left: b * (a / b) + a % b is a.
  *
+ * Note [Limits]
+ * A decoder takes up to 448 tokens that it has seen and up to 448 new ones, but has a table of 448 positions for both:
+ * bounds of sizes do not say what sums of them may be. Where extents are equal only as long as the lesser of such a sum
+ * and a fixed number is the sum (open_exceeds), the sum is limited to that number: expressions have its bound, and each
+ * step checks its sizes.
+ *
  * What decides by an extent must ask for the extent at the bound (open_most), at the typical size (open_typical), or
  * whether the answer is the same for all sizes (open_order): the specimen's own number is larger than any of them. */
 #ifndef IR_OPEN_H
@@ -67,13 +73,18 @@ enum open_kind {
     OPEN_GREATER
 };
 
+/* `value` is at most `most` in every step. */
+struct open_limit {
+    int64_t value, most;
+};
+
 /* An expression; a and b are indices of others. */
 struct open_term {
     enum open_kind kind;
     int a, b;
     int64_t number, value; /* value: in this specimen */
     int weight;            /* how many sizes and numbers it reads */
-    int64_t bound;         /* it is at most that in every step (open_keep); 0: not known to be less */
+    int64_t bound;         /* it is at most that in every step (open_keep, open_limit); 0: not known to be less */
     int atoms;             /* of a product: how many there were when it was found */
     bool tried;            /* least and most are what trying all sizes gave, or no bounds */
     int64_t least, most;
@@ -90,6 +101,7 @@ struct open_sizes {
     int specimen;
     struct open_clash clash; /* the first one */
     VEC(struct open_size) all;
+    VEC(struct open_limit) limits;
     VEC(struct open_term) terms;
     VEC(int) atoms;      /* terms that no product makes, in the order in which they were noted */
     struct map known;    /* value -> index of its atom */
@@ -138,7 +150,10 @@ int64_t open_typical(struct open_sizes *open, int64_t value);
 /* The program keeps size s, which is `next` in the next step. That never exceeds the size's bound: who runs a step
  * checks it. */
 void open_keep(struct open_sizes *open, int s, int64_t next);
-/* Lowers the sizes that the program keeps to those from which a step with the other sizes[] can go on. */
+/* Note [Limits]. The value depends on sizes. */
+void open_limit(struct open_sizes *open, int64_t value, int64_t most);
+/* Lowers the sizes that the program keeps to those from which a step with the other sizes[] can go on, and sizes that
+ * have a limit to such that keep it. */
 void open_fit(struct open_sizes *open, int64_t *sizes);
 
 /* a + b, a / b rounded down (b > 0), a modulo b, the lesser and the greater of both: numbers that stand for them, and
@@ -169,6 +184,9 @@ bool open_meet(struct open_sizes *open, int64_t a, int64_t b);
  * the one that was added last, if possible one that is alone on its side. -1: there is none. Fixed numbers are no
  * answer: where elements are repeated, an extent may be 1 as well. */
 int open_solve(struct open_sizes *open, int64_t *value);
+
+/* The limit with which the extents of the clash are equal. False: there is none. */
+bool open_exceeds(struct open_sizes *open, struct open_limit *limit);
 
 /* A number of `from` as it is for other sizes, which are numbers of `to`. */
 int64_t open_again(struct open_sizes *to, struct open_sizes *from, int64_t value, const int64_t *sizes);

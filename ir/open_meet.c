@@ -89,13 +89,26 @@ int open_solve(struct open_sizes *open, int64_t *value) {
     return -1;
 }
 
-static int64_t again(struct open_sizes *to, const struct open_sizes *from, int term, const int64_t *sizes) {
-    const struct open_term *t = &from->terms.at[term];
-    if (t->kind == OPEN_NUMBER) return t->number;
-    if (t->kind == OPEN_SIZE) return sizes[t->a];
-    if (t->kind == OPEN_UNIT) return open_quotient(to, sizes[t->a], open_range_unit(&from->all.at[t->a].range));
-    const int64_t a = again(to, from, t->a, sizes), b = again(to, from, t->b, sizes);
-    switch (t->kind) {
+/* What the term is the lesser of, besides the fixed number, as an index; -1: it is no such term. */
+static int other_than(const struct open_sizes *open, const struct open_term *t, int64_t number) {
+    if (t->kind != OPEN_LESSER) return -1;
+    const struct open_term *a = &open->terms.at[t->a], *b = &open->terms.at[t->b];
+    return a->kind == OPEN_NUMBER && a->number == number   ? t->b
+           : b->kind == OPEN_NUMBER && b->number == number ? t->a
+                                                           : -1;
+}
+
+/* The lesser of `limit` and another number is that other one; 0: there is no limit. */
+static int64_t again(struct open_sizes *to, const struct open_sizes *from, int term, const int64_t *sizes,
+                     int64_t limit) {
+    const struct open_term t = from->terms.at[term]; /* the terms may move */
+    if (t.kind == OPEN_NUMBER) return t.number;
+    if (t.kind == OPEN_SIZE) return sizes[t.a];
+    if (t.kind == OPEN_UNIT) return open_quotient(to, sizes[t.a], open_range_unit(&from->all.at[t.a].range));
+    const int other = limit ? other_than(from, &t, limit) : -1;
+    if (other >= 0) return again(to, from, other, sizes, limit);
+    const int64_t a = again(to, from, t.a, sizes, limit), b = again(to, from, t.b, sizes, limit);
+    switch (t.kind) {
     case OPEN_SUM: return open_sum(to, a, b);
     case OPEN_PRODUCT: return a * b;
     case OPEN_QUOTIENT: return b ? open_quotient(to, a, b) : 0;
@@ -107,7 +120,35 @@ static int64_t again(struct open_sizes *to, const struct open_sizes *from, int t
 
 int64_t open_again(struct open_sizes *to, struct open_sizes *from, int64_t value, const int64_t *sizes) {
     const struct open_term *t = term_of(from, value);
-    return t ? again(to, from, (int)(t - from->terms.at), sizes) : value;
+    return t ? again(to, from, (int)(t - from->terms.at), sizes, 0) : value;
+}
+
+/* The number if others do not exceed the limit. */
+static int64_t unlimited(struct open_sizes *open, int64_t value, int64_t limit) {
+    const int term = open_term(open, value);
+    int64_t sizes[OPEN_SIZES];
+    for (int i = 0; i < open->all.n; i++) sizes[i] = open->all.at[i].value;
+    return term < 0 ? value : again(open, open, term, sizes, limit);
+}
+
+/* Of the lesser of a fixed number and one of several sizes. */
+static bool limit_of(const struct open_sizes *open, const struct open_term *t, struct open_limit *limit) {
+    if (t->kind != OPEN_LESSER) return false;
+    const struct open_term *a = &open->terms.at[t->a], *b = &open->terms.at[t->b];
+    const struct open_term *fixed = a->kind == OPEN_NUMBER ? a : b, *other = fixed == a ? b : a;
+    int sizes = 0;
+    for (int s = 0; s < open->all.n; s++) sizes += reads(open, other, s);
+    *limit = (struct open_limit){other->value, fixed->number};
+    return fixed->kind == OPEN_NUMBER && fixed->number > 0 && sizes > 1;
+}
+
+bool open_exceeds(struct open_sizes *open, struct open_limit *limit) {
+    const int natoms = open->atoms.n; /* before further ones are made */
+    for (int i = 0; i < natoms && open->clash.met; i++)
+        if (limit_of(open, &open->terms.at[open->atoms.at[i]], limit) &&
+            unlimited(open, open->clash.a, limit->most) == unlimited(open, open->clash.b, limit->most))
+            return true;
+    return false;
 }
 
 bool open_reads(struct open_sizes *open, int64_t value, int size) {

@@ -59,28 +59,23 @@ struct diagnostic *specimens_misfit(const struct diags *diags) {
     return first && (first->code == 377 || first->code == 378) ? first : NULL;
 }
 
-void specimens_refuse_misfit(struct diagnostic *said, struct arena *arena, const char *option) {
+void specimens_refuse_misfit(struct diagnostic *misfit, struct arena *arena, const char *option) {
     const char *help = arena_printf(arena, "help: they fit for%s", option);
-    said->code = 439, said->exit = EXIT_UNSUPPORTED;
-    if (*option) VEC_PUSH(arena, &said->notes, help);
+    misfit->code = 439, misfit->exit = EXIT_UNSUPPORTED;
+    if (*option) VEC_PUSH(arena, &misfit->notes, help);
 }
 
-void specimens_refuse_clash(struct diags *diags, struct open_sizes *open) {
-    struct diagnostic *said = specimens_misfit(diags);
-    if (!said || !open || !open->clash.met) return;
+const char *specimens_option(struct arena *arena, struct open_sizes *open) {
     for (int k = 0; k < 2 * open->all.n; k++) {
         const int s = k % open->all.n;
         const char *name = open->all.at[s].name;
         struct open_range fit;
         if (!open_reads(open, open->clash.a, s) && !open_reads(open, open->clash.b, s)) continue;
-        if (!sizes_that_fit(open, s, k < open->all.n, &fit)) continue;
-        const char *option =
-            arena_printf(diags->arena, " --dim %s=%s", str_escape(diags->arena, name, strlen(name), 120),
-                         open_range_text(diags->arena, &fit));
-        specimens_refuse_misfit(said, diags->arena, option);
-        return;
+        if (sizes_that_fit(open, s, k < open->all.n, &fit))
+            return arena_printf(arena, " --dim %s=%s", str_escape(arena, name, strlen(name), 120),
+                                open_range_text(arena, &fit));
     }
-    specimens_refuse_misfit(said, diags->arena, "");
+    return NULL;
 }
 
 /* True if the numbers are one expression of sizes. */

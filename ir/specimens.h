@@ -11,13 +11,12 @@ bool specimens_agree(struct graph *a, struct graph *b, struct diags *diags);
 /* Gives both graphs, which agree, the sizes, atoms and numbers that they have once the text of `graph` is read: so what
  * is generated from that text is what is generated from them. 0, or -1 after E0439. Of a level before PLACED. */
 int specimens_settle(struct graph *graph, struct graph *twin, struct diags *diags);
-/* Makes the first error about shapes, E0377 or E0378, an E0439 if extents of open sizes were met that differ, and says
- * for which size they do not. */
-void specimens_refuse_clash(struct diags *diags, struct open_sizes *open);
-/* The first error, if it is one about shapes; else NULL. */
+/* The first error, if it is E0377 or E0378, of shapes that do not fit; else NULL. */
 struct diagnostic *specimens_misfit(const struct diags *diags);
-/* Makes it an E0439 that says with which options shapes fit, each with a blank in front; "": none is known. */
-void specimens_refuse_misfit(struct diagnostic *said, struct arena *arena, const char *option);
+/* The option with which the extents of the clash are equal, a blank in front; NULL: none is found. */
+const char *specimens_option(struct arena *arena, struct open_sizes *open);
+/* Makes the error an E0439 that says with which options shapes fit, each with a blank in front; "": none is known. */
+void specimens_refuse_misfit(struct diagnostic *misfit, struct arena *arena, const char *option);
 
 /* E0439 for a node: `what` follows from an open size in a way that is not known. Names the sizes, and the option that
  * compiles for one size. Returns -1. */

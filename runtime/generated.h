@@ -19,7 +19,7 @@
 extern "C" {
 #endif
 
-#define RT_FORMAT 24 /* version of struct rt_program; a program of another version is refused: RT_ERROR_MISMATCH */
+#define RT_FORMAT 25 /* version of struct rt_program; a program of another version is refused: RT_ERROR_MISMATCH */
 
 /* What open sizes are made of (ir/open.h), beside C's own operators. */
 static inline int64_t lesser(int64_t a, int64_t b) {
@@ -222,6 +222,8 @@ struct rt_program {
     const struct rt_size *sizes;
     int nsizes, nextents;
     void (*find_extents)(const int64_t *sizes, int64_t *extents);
+    const struct rt_limit *limits;
+    int nlimits;
     const struct rt_weight *weights;
     const struct rt_state *states;
     const struct rt_rank_class *classes;

@@ -62,6 +62,13 @@ struct rt_size {
     int next; /* 0: each call chooses the size */
 };
 
+/* An extent that no step may have larger, though the bounds of its sizes would allow it. `name`: what it is of them. */
+struct rt_limit {
+    const char *name;
+    int extent;
+    int64_t most;
+};
+
 /* In dims of a port: the k-th of the program's extents, the first of which are the sizes. */
 #define RT_EXTENT(k) (INT64_MIN + (k))
 

@@ -124,6 +124,7 @@ struct extents *extents_new(const struct graph *graph, const struct sizes *sizes
     }
     for (int i = 0; i < graph->open->all.n; i++)
         if (graph->open->all.at[i].next) entry_of(extents, graph->open->all.at[i].next);
+    for (int i = 0; i < graph->open->limits.n; i++) entry_of(extents, graph->open->limits.at[i].value);
     return extents;
 }
 
@@ -384,10 +385,26 @@ static const char *range_said(struct arena *arena, const struct open_range *rang
     return arena_printf(arena, "%lld to %lld%s", (long long)range->least, (long long)range->most, step);
 }
 
+static void bind_limits(const struct extents *extents, struct tmpl_env *env) {
+    for (int i = 0; i < extents->open->limits.n; i++) {
+        const struct open_limit *limit = &extents->open->limits.at[i];
+        struct tmpl_env *entry = tmpl_entry(env, "limits");
+        tmpl_set(
+            entry, "said",
+            open_text(extents->open, extents->arena, limit->value, &(struct open_names){word_of_term, extents}, false));
+        tmpl_setf(entry, "extent", "%d", find(extents, limit->value));
+        tmpl_setf(entry, "most", "%lld", (long long)limit->most);
+    }
+    tmpl_set(env, "limited", extents->open->limits.n ? "yes" : "");
+    tmpl_setf(env, "nlimits", "%d", extents->open->limits.n);
+}
+
 void extents_bind(struct extents *extents, struct tmpl_env *env) {
     tmpl_set(env, "open", extents ? "yes" : "");
     tmpl_list(env, "open_sizes");
     tmpl_list(env, "extents");
+    tmpl_list(env, "limits");
+    tmpl_set(env, "limited", "");
     if (!extents) return;
     struct strbuf members;
     strbuf_init(&members, extents->arena);
@@ -408,6 +425,7 @@ void extents_bind(struct extents *extents, struct tmpl_env *env) {
         tmpl_set(entry, "next",
                  size->next ? arena_printf(extents->arena, ", .next = %d", 1 + find(extents, size->next)) : "");
     }
+    bind_limits(extents, env);
     tmpl_set(env, "size_members", strbuf_text(&members));
     tmpl_setf(env, "nsizes", "%d", extents->open->all.n);
     tmpl_setf(env, "nextents", "%d", extents->all.n);

@@ -536,6 +536,11 @@ static void say_equalities(struct diags *diags, const struct onnx_model *model, 
         diag_remark(diags, model->place, "dimension %s is %s", diag_quote(diags, equality->name),
                     open_text(equality->from, diags->arena, equality->value, NULL, false));
     }
+    for (int i = 0; i < equalities->limits.n; i++) {
+        const struct limited *limited = &equalities->limits.at[i];
+        diag_remark(diags, model->place, "%s is at most %lld",
+                    open_plain(limited->from, diags->arena, limited->limit.value), (long long)limited->limit.most);
+    }
 }
 
 int import_model(struct arena *arena, struct diags *diags, struct onnx_model *model,
@@ -548,10 +553,11 @@ int import_model(struct arena *arena, struct diags *diags, struct onnx_model *mo
     const int before = diags->all.n;
     for (;;) {
         struct diags dropped;
-        const int known = equalities.all.n;
+        const int known = equalities.all.n + equalities.limits.n;
         equalities.guessed = 0;
         const int status = import_once(arena, diags, model, options, &equalities, out);
-        const bool found = equalities.all.n > known || (status < 0 && equality_find(&equalities, (*out)->open));
+        const bool found =
+            equalities.all.n + equalities.limits.n > known || (status < 0 && equality_find(&equalities, (*out)->open));
         const bool more =
             found || ((status < 0 || equalities.guessed) && import_mask_size(arena, model, options, &equalities));
         if (!more && !equalities.guessed) {

@@ -23,10 +23,15 @@ const char *equality_other(const struct equality *equality) {
 }
 
 bool equality_find(struct equalities *equalities, struct open_sizes *open) {
+    struct limited limited = {.from = open};
     int64_t value;
     const int size = open ? open_solve(open, &value) : -1;
-    if (size < 0) return false;
-    VEC_PUSH(open->arena, &equalities->all, ((struct equality){open->all.at[size].name, open, value}));
+    if (size >= 0)
+        VEC_PUSH(open->arena, &equalities->all, ((struct equality){open->all.at[size].name, open, value}));
+    else if (open && equalities->limits.n < OPEN_SIZES && open_exceeds(open, &limited.limit))
+        VEC_PUSH(open->arena, &equalities->limits, limited);
+    else
+        return false;
     return true;
 }
 

@@ -6,7 +6,8 @@
  * expression of the others, and the import begins again, with fewer sizes. At run time each input is checked for its
  * shape, so the caller's inputs have to fit. A size that is not given is guessed to be open as long as it may follow
  * from others. If no operator says what it is, positions that index its tensor do: "total" then is the number of the
- * positions. */
+ * positions.
+ * Where extents are equal only up to a limit (Note [Limits] in ir/open.h), the import begins again with it. */
 #ifndef FRONTEND_IMPORT_IMPORT_EQUAL_H
 #define FRONTEND_IMPORT_IMPORT_EQUAL_H
 
@@ -19,10 +20,17 @@ struct equality {
     int64_t value;
 };
 
+/* A limit of a number of `from`. */
+struct limited {
+    struct open_sizes *from;
+    struct open_limit limit;
+};
+
 struct equalities {
     bool guess;  /* sizes that are not given are open */
     int guessed; /* sizes of this import: the last ones of the graph */
     VEC(struct equality) all;
+    VEC(struct limited) limits;
 };
 
 /* That of a name; NULL: it is a size of its own. */

@@ -382,6 +382,18 @@ void sizes_init(struct sizes *sizes, struct import *import) {
     take_values(sizes);
 }
 
+void sizes_limit(struct sizes *sizes) {
+    const struct equalities *equalities = sizes->import->equalities;
+    for (int i = 0; i < equalities->limits.n; i++) {
+        const struct limited *limited = &equalities->limits.at[i];
+        const struct equality same = {NULL, limited->from, limited->limit.value};
+        const char *unknown = NULL;
+        const int64_t value = equal_size(sizes, &same, &unknown);
+        if (open_is(sizes->import->graph->open, value))
+            open_limit(sizes->import->graph->open, value, limited->limit.most);
+    }
+}
+
 /* Missing sizes ---------------------------------------------------------------------------------------------------- */
 
 void sizes_miss(struct sizes *sizes, int at) {

@@ -49,6 +49,9 @@ int64_t sizes_of(struct sizes *sizes, const Onnx__ValueInfoProto *info, size_t a
 int64_t sizes_undeclared(struct sizes *sizes, const Onnx__ValueInfoProto *info, const struct import_shape *given,
                          size_t at);
 
+/* Limits what was found to need it (Note [Equal sizes]), once all sizes are known. */
+void sizes_limit(struct sizes *sizes);
+
 /* Gives the dimensions of a bound input their sizes. False if they contradict those that are known. */
 bool sizes_bind(struct sizes *sizes, const Onnx__ValueInfoProto *info, int ndim, const int64_t *dims);
 

@@ -301,6 +301,7 @@ int import_values(struct import *import, struct scope *scope) {
     import_initializers(import, proto, scope);
     import_inputs(&sizes, scope);
     import_boundaries(import, scope);
+    sizes_limit(&sizes);
     sizes_report(&sizes, import_decoder_options(import, &sizes.open));
     return import->diags->errors ? -1 : 0;
 }

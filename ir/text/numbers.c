@@ -7,6 +7,13 @@
 
 enum { MOST_ATOMS = 4096, MOST_DEPTH = 64, MOST_SIZE = 1 << 30 };
 
+static bool read_digits(struct reader *r, const char *what, int64_t *value) {
+    char word[MAX_WORD];
+    const char *start = place(r);
+    if (!read_word(r, "-", what, word)) return false;
+    return number_parse(word, RT_I64, value) || fail_at(r, start, "%s must be an integer of 64 bits", what);
+}
+
 bool read_size(struct reader *r) {
     struct graph *graph = r->graph;
     const char *name, *rest, *start = place(r);
@@ -50,6 +57,18 @@ bool read_next(struct reader *r) {
     return true;
 }
 
+bool read_limit(struct reader *r) {
+    const char *start = place(r);
+    int64_t most, value;
+    if (!r->graph->open || r->graph->tensors.n)
+        return fail_at(r, start, "limits come behind the sizes, before tensors");
+    if (!read_digits(r, "a limit", &most) || !read_expression(r, &value)) return false;
+    if (!open_is(r->graph->open, value) || most < 1)
+        return fail_at(r, start, "a limit is a positive number and what follows from sizes");
+    open_limit(r->graph->open, value, most);
+    return true;
+}
+
 static const struct {
     const char *name;
     int64_t (*of)(struct open_sizes *open, int64_t a, int64_t b);
@@ -61,13 +80,6 @@ bool starts_extent(struct reader *r) {
     bool call = false;
     for (int i = 0; i < CALLS; i++) call = call || strncmp(r->at, calls[i].name, strlen(calls[i].name)) == 0;
     return r->graph->open && (peek(r) == '"' || peek(r) == '(' || call);
-}
-
-static bool read_digits(struct reader *r, const char *what, int64_t *value) {
-    char word[MAX_WORD];
-    const char *start = place(r);
-    if (!read_word(r, "-", what, word)) return false;
-    return number_parse(word, RT_I64, value) || fail_at(r, start, "%s must be an integer of 64 bits", what);
 }
 
 static bool read_named(struct reader *r, int64_t *value) {

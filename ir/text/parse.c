@@ -18,7 +18,7 @@ static const struct {
     {"update", read_update},     {"state", read_state},       {"control", read_control}, {"parameter", read_parameter},
     {"segment", read_segment},   {"schedule", read_schedule}, {"run", read_run},         {"post", read_post},
     {"wait", read_wait},         {"model", read_model},       {"from", read_from},       {"size", read_size},
-    {"extent", read_extent},     {"next", read_next}};
+    {"extent", read_extent},     {"next", read_next},         {"limit", read_limit}};
 
 static bool read_statement(struct reader *r) {
     char word[MAX_WORD];

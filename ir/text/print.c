@@ -145,7 +145,7 @@ static void print_model(struct printer *p) {
     strbuf_printf(&p->out, " opset=%d\n", graph->opset);
 }
 
-/* The open sizes, and what is made of them by more than products, in the order in which the graph knows them; then what
+/* The open sizes, their limits, and what is made of them by more than products, in the order in which the graph knows them; then what
  * sizes that the program keeps are in the next step. */
 static void print_sizes(struct printer *p) {
     struct open_sizes *open = p->graph->open;
@@ -154,6 +154,9 @@ static void print_sizes(struct printer *p) {
         strbuf_quote(&p->out, open->all.at[i].name);
         strbuf_printf(&p->out, " %s\n", open_range_text(p->out.arena, &open->all.at[i].range));
     }
+    for (int i = 0; open && i < open->limits.n; i++)
+        strbuf_printf(&p->out, "limit %lld %s\n", (long long)open->limits.at[i].most,
+                      open_text(open, p->out.arena, open->limits.at[i].value, NULL, false));
     for (int i = 0; open && i < open->atoms.n; i++) {
         const struct open_term *term = &open->terms.at[open->atoms.at[i]];
         if (term->kind != OPEN_SIZE && term->kind != OPEN_UNIT)

@@ -89,6 +89,7 @@ bool read_ints(struct reader *reader, int most, int64_t least, int *n, const int
 bool read_size(struct reader *reader);
 bool read_extent(struct reader *reader);
 bool read_next(struct reader *reader);
+bool read_limit(struct reader *reader);
 /* True if a number that depends on sizes begins here: there are sizes, and it is a name, in parentheses or a call. */
 bool starts_extent(struct reader *reader);
 /* Reads a number, a name, a call, or an expression in parentheses. */

@@ -66,6 +66,12 @@ int rt_begin_sizes(struct rt *rt) {
                                 " rows of state, %s, but it was compiled for %" PRId64,
                                 rows, size->name, size->most);
     }
+    for (int i = 0; i < program->nlimits; i++) {
+        const struct rt_limit *limit = &program->limits[i];
+        if (rt->extents[limit->extent] > limit->most)
+            return rt_fail(rt, RT_ERROR_INPUT, "%s is %" PRId64 ", but may be at most %" PRId64, limit->name,
+                           rt->extents[limit->extent], limit->most);
+    }
     return RT_OK;
 }
 

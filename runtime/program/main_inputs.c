@@ -369,13 +369,27 @@ static int solve_sizes(const struct rt_tensor *inputs, const struct rt_program *
     return EXIT_OK;
 }
 
+/* Gives sizes that are not known the largest values, and lowers them, the first ones first, to what limits allow. */
+static void choose_sizes(const struct rt_program *program, int64_t *sizes, int64_t *extents) {
+    bool known[RT_MAX_SIZES];
+    for (int s = 0; s < program->nsizes; s++) {
+        known[s] = sizes[s] != UNKNOWN;
+        if (!known[s]) sizes[s] = program->sizes[s].most;
+    }
+    if (program->nsizes) program->find_extents(sizes, extents);
+    for (const struct rt_limit *limit = program->limits; limit < program->limits + program->nlimits; limit++)
+        for (int s = 0; s < program->nsizes && extents[limit->extent] > limit->most; s++)
+            while (!known[s] && sizes[s] > program->sizes[s].least && extents[limit->extent] > limit->most) {
+                sizes[s] -= program->sizes[s].step;
+                program->find_extents(sizes, extents);
+            }
+}
+
 /* Checks what was read for its shape, and makes the others, with the largest sizes where no input says another. */
 static int complete(struct rt_tensor *inputs, const struct rt_program *program, const struct manifest *manifest,
                     const struct main_options *options, const char *const *files, int64_t *sizes, int64_t *extents,
                     struct failure *failure) {
-    for (int s = 0; s < program->nsizes; s++)
-        if (sizes[s] == UNKNOWN) sizes[s] = program->sizes[s].most;
-    if (program->nsizes) program->find_extents(sizes, extents);
+    choose_sizes(program, sizes, extents);
     for (int i = 0; i < program->ninputs; i++) {
         const struct rt_port whole = rt_whole_port(program, &program->inputs[i], extents);
         const uint64_t seed = ((uint64_t)options->random_inputs << 32) + (uint64_t)i + 1;

@@ -4,6 +4,7 @@ run, and a model that is run by its file name, whose program in the cache serves
 
     verbs.py --rankc RANKC"""
 import os
+import shutil
 import sys
 
 sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
@@ -153,11 +154,38 @@ def check_slice(rankc, work):
     return "at 4 sizes"
 
 
-def rows_of_table(rows):
-    """Rows past .. past + seq of a table, added to x."""
+TABLE = numpy.arange(32, dtype="f4").reshape(16, 2)
+
+
+def rows_of_table():
+    """Rows past .. past + seq of the table, added to x."""
     sizes = [(("Shape", [of], [name]), {"start": 0, "end": 1}) for name, of in (("past", "cache"), ("seq", "x"))]
-    return [*sizes, (("Add", ["past", "seq"], ["end"]), {}), constant("table", numpy.ones((rows, 2), "f4")),
+    return [*sizes, (("Add", ["past", "seq"], ["end"]), {}), constant("table", TABLE),
             (("Slice", ["table", "past", "end"], ["added"]), {}), (("Add", ["x", "added"], ["y"]), {})]
+
+
+def check_limit(rankc, work):
+    """As many rows that are there and new ones as a table has, for both: each may be all of them, their sum may not be more; by
+    NumPy."""
+    ports = {"x": (TensorProto.FLOAT, ["seq", 2]), "cache": (TensorProto.FLOAT, ["past", 2])}
+    path, out, got = saved_model(work, rows_of_table(), ports, ["y"]), os.path.join(work, "limit"), os.path.join(work, "got")
+    said = call(rankc, "compile", path, "-o", out, "-v", "--dim", "past=0..16", "--dim", "seq=1..16").stderr
+    expect("past + seq is at most 16" in said, said)
+    call(rankc, "verify", out)
+    for past, seq, fits in ((0, 16, True), (12, 4, True), (15, 1, True), (3, 7, True), (10, 7, False), (16, 16, False)):
+        shutil.rmtree(got, ignore_errors=True)
+        x = numpy.arange(2 * seq, dtype="f4").reshape(seq, 2)
+        numpy.save(os.path.join(work, "x.npy"), x)
+        numpy.save(os.path.join(work, "cache.npy"), numpy.zeros((past, 2), "f4"))
+        words = [word for name in ("x", "cache") for word in ("--input", f"{name}={work}/{name}.npy")]
+        said = call(rankc, "run", out, *words, "--output-dir", got, status=0 if fits else 3).stderr
+        if fits:
+            expect(numpy.array_equal(outputs_of(got)["y"], x + TABLE[past:past + seq]), f"at {past}, {seq}")
+        else:
+            expect(f"past + seq is {past + seq}, but may be at most 16" in said and not os.path.exists(got), said)
+    found = call(rankc, "run", out, "--random-inputs=1", "--output-dir", got)
+    expect(outputs_of(got)["y"].shape == (16, 2), f"inputs that are made exceed the limit: {found.stderr}")
+    return "at 6 sizes"
 
 
 def check_refusals(rankc, work):
@@ -169,8 +197,7 @@ def check_refusals(rankc, work):
              "Squeeze": ([(("Squeeze", ["x"], ["y"]), {})], {"x": number}, ["n=1..13"], "n=2..13"),
              "GatherND": ([batches, (("GatherND", ["x", "index"], ["y"]), {"batch_dims": 1})], {"x": (TensorProto.FLOAT, ["n", 2])}, ["n=1..13"],
                           "n=3"),
-             "table": (rows_of_table(16), {"x": (TensorProto.FLOAT, ["seq", 2]), "cache": (TensorProto.FLOAT, ["past", 2])},
-                       ["seq=1..8", "past=0..12"], "seq=1..4"),
+             "table": (rows_of_table(), {"x": (TensorProto.FLOAT, ["seq", 2]), "cache": (TensorProto.FLOAT, [4, 2])}, ["seq=1..32"], "seq=1..12"),
              "MaxPool": ([(("MaxPool", ["x"], ["y"]), {"kernel_shape": [3]})], {"x": (TensorProto.FLOAT, [1, 1, "n"])}, ["n=1..13"],
                          "n=3..13")}
     for name, (nodes, inputs, dims, wanted) in cases.items():
@@ -187,7 +214,7 @@ def main():
     rankc = rankc_of(__doc__)
     return report([(f"verify --numeric, {name}", lambda work, name=name: check_plan(rankc, work, name)) for name in PLANS] +
                   [("run by file name", lambda work: check_by_name(rankc, work)), ("dumps", lambda work: check_dumps(rankc, work)), ("touched", lambda work: check_touched(rankc, work)),
-                   ("parts", lambda work: check_parts(rankc, work)), ("slice", lambda work: check_slice(rankc, work)), ("refusals", lambda work: check_refusals(rankc, work))])
+                   ("parts", lambda work: check_parts(rankc, work)), ("limit", lambda work: check_limit(rankc, work)), ("slice", lambda work: check_slice(rankc, work)), ("refusals", lambda work: check_refusals(rankc, work))])
 
 
 if __name__ == "__main__":

@@ -137,12 +137,14 @@ static const char *narrower(const struct job *job, int (*import)(struct job *job
     return imports_with(job, import, options) ? all : NULL;
 }
 
+/* Shapes that do not fit because of open sizes are not wrong, but not supported. */
 static void refuse_misfit(const struct job *job, int (*import)(struct job *job), struct diags *tried) {
     struct diagnostic *misfit = specimens_misfit(tried);
-    if (!misfit) return;
-    if (job->graph) specimens_refuse_clash(tried, job->graph->open);
-    const char *options = misfit->code == 439 ? NULL : narrower(job, import);
-    if (options) specimens_refuse_misfit(misfit, tried->arena, options);
+    struct open_sizes *open = job->graph ? job->graph->open : NULL;
+    if (!misfit || !open) return;
+    const char *option = open->clash.met ? specimens_option(job->arena, open) : NULL;
+    if (!option) option = narrower(job, import);
+    if (option || open->clash.met) specimens_refuse_misfit(misfit, job->arena, option ? option : "");
 }
 
 /* Where they may do, other specimens are tried, from job->first on, and the errors are those of the last. */
