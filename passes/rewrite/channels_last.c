@@ -219,7 +219,7 @@ enum { MOST_TRANSFORMED = 512 * 512, LEAST_TILES = 8 };
 static bool suits_winograd(const struct walk *walk, const struct node *node) {
     const struct graph *graph = walk->builder.graph;
     const struct tensor *w = tensor_of(walk, node->inputs[1]), *y = tensor_of(walk, node->outputs[0]);
-    int64_t tiles = open_most(graph->open, y->dims[0]);
+    int64_t tiles = open_typical(graph->open, y->dims[0]);
     int n;
     const int64_t *stride = attr_ints(node, "stride", &n), *dilation = attr_ints(node, "dilation", &n);
     if (w->dtype != RT_F32 || n != 2 || attr_int(node, "group", 1) != 1 || w->dims[0] < RT_PANEL ||
@@ -227,7 +227,7 @@ static bool suits_winograd(const struct walk *walk, const struct node *node) {
         return false;
     for (int d = 0; d < 2; d++) {
         if (w->dims[2 + d] != 3 || stride[d] != 1 || dilation[d] != 1) return false;
-        tiles *= (open_most(graph->open, y->dims[2 + d]) + RT_WINOGRAD_TILE - 1) / RT_WINOGRAD_TILE;
+        tiles *= (open_typical(graph->open, y->dims[2 + d]) + RT_WINOGRAD_TILE - 1) / RT_WINOGRAD_TILE;
     }
     if (tiles < LEAST_TILES) return false;
     struct dims dims;
