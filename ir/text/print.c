@@ -145,8 +145,8 @@ static void print_model(struct printer *p) {
     strbuf_printf(&p->out, " opset=%d\n", graph->opset);
 }
 
-/* The open sizes, their limits, and what is made of them by more than products, in the order in which the graph knows them; then what
- * sizes that the program keeps are in the next step. */
+/* The open sizes, their limits, and what is made of them by more than products, in the order in which the graph knows
+ * them; then what sizes that the program keeps are in the next step. */
 static void print_sizes(struct printer *p) {
     struct open_sizes *open = p->graph->open;
     for (int i = 0; open && i < open->all.n; i++) {
