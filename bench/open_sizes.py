@@ -5,8 +5,8 @@
                   [-- OPTIONS]
 
 For each --at, runs of both programs take turns, on one thread; a line says the median over the rounds of (step of the
-program for that size) / (step of the open one), its spread, and what the open program's first call takes in its second
-ones: the first step of its process. Inputs are random. Programs stay in DIR and are not compiled again: --rounds 0 compiles them."""
+program for that size) / (step of the open one), its spread, and what the first step of a process takes of the later
+ones, of the open program and of the other. Inputs are random. Programs stay in DIR and are not compiled again: --rounds 0 compiles them."""
 import argparse
 import json
 import os
@@ -46,20 +46,21 @@ def main():
     with tempfile.TemporaryDirectory() as directory:
         directory = given.work or Path(directory)
         program = compiled(given.rankc, given.model, bounds, given.options, directory / "open")
-        print("| sizes | fixed / open | least, most | first / later call |\n|---|---|---|---|")
+        print("| sizes | fixed / open | least, most | first / later call | of the fixed one |\n|---|---|---|---|---|")
         for at in given.at:
             sizes = dict(item.rsplit("=", 1) for item in at.split(","))
             fixed = compiled(given.rankc, given.model, {**bounds, **sizes}, given.options, directory / "fixed-{}".format(at.replace("=", "").replace(",", "-")))
-            ratios, firsts = [], []
+            ratios, firsts, others = [], [], []
             for _ in range(given.rounds):
                 alone = steps(given.rankc, fixed, {}, given.repeat)
                 free = steps(given.rankc, program, sizes, given.repeat)
                 ratios.append(statistics.median(alone[1:]) / statistics.median(free[1:]))
                 firsts.append(free[0] / statistics.median(free[1:]))
+                others.append(alone[0] / statistics.median(alone[1:]))
             if not ratios:
                 continue
             print(f"| {at} | {statistics.median(ratios):.3f} | {min(ratios):.3f}, {max(ratios):.3f} | "
-                  f"{statistics.median(firsts):.2f} |", flush=True)
+                  f"{statistics.median(firsts):.2f} | {statistics.median(others):.2f} |", flush=True)
 
 
 if __name__ == "__main__":

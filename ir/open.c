@@ -670,8 +670,10 @@ static void bound_term(struct open_sizes *open, int term, int64_t most) {
     if (most < 1 || (t->bound && t->bound <= most)) return;
     t->bound = most;
     if (t->kind != OPEN_SUM) return;
-    bound_term(open, t->a, most - range_of(open, t->b).least);
-    bound_term(open, t->b, most - range_of(open, t->a).least);
+    const int a = t->a, b = t->b;
+    const int64_t least_a = range_of(open, a).least, least_b = range_of(open, b).least;
+    if (least_b >= 0) bound_term(open, a, most - least_b);
+    if (least_a >= 0) bound_term(open, b, most - least_a);
 }
 
 void open_limit(struct open_sizes *open, int64_t value, int64_t most) {
@@ -681,13 +683,20 @@ void open_limit(struct open_sizes *open, int64_t value, int64_t most) {
     VEC_PUSH(open->arena, &open->limits, ((struct open_limit){value, most}));
 }
 
-/* Lowers sizes that the limited value reads, the first ones first. */
+/* Lowers sizes that the limited value reads, the first ones first, to the largest that keep the limit. */
 static void keep_limit(struct open_sizes *open, const struct open_limit *limit, int64_t *sizes) {
-    for (int s = 0; s < open->all.n; s++) {
+    int reads[OPEN_SIZES] = {0};
+    count_reads(open, open_term(open, limit->value), reads);
+    for (int s = 0; s < open->all.n && open_at(open, limit->value, sizes) > limit->most; s++) {
         const struct open_range *range = &open->all.at[s].range;
-        if (!open_reads(open, limit->value, s)) continue;
-        while (sizes[s] - range->step >= range->least && open_at(open, limit->value, sizes) > limit->most)
-            sizes[s] -= range->step;
+        int64_t keeps = 0, exceeds = (sizes[s] - range->least) / range->step; /* steps above the least size */
+        if (!reads[s]) continue;
+        while (exceeds - keeps > 1) {
+            const int64_t middle = keeps + (exceeds - keeps) / 2;
+            sizes[s] = range->least + middle * range->step;
+            *(open_at(open, limit->value, sizes) > limit->most ? &exceeds : &keeps) = middle;
+        }
+        sizes[s] = range->least + keeps * range->step;
     }
 }
 

@@ -63,7 +63,7 @@ bool read_limit(struct reader *r) {
     if (!r->graph->open || r->graph->tensors.n)
         return fail_at(r, start, "limits come behind the sizes, before tensors");
     if (!read_digits(r, "a limit", &most) || !read_expression(r, &value)) return false;
-    if (!open_is(r->graph->open, value) || most < 1)
+    if (!open_is(r->graph->open, value) || most < 1 || most > MOST_SIZE)
         return fail_at(r, start, "a limit is a positive number and what follows from sizes");
     open_limit(r->graph->open, value, most);
     return true;

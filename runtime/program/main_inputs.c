@@ -369,6 +369,24 @@ static int solve_sizes(const struct rt_tensor *inputs, const struct rt_program *
     return EXIT_OK;
 }
 
+static int64_t extent_at(const struct rt_program *program, int extent, const int64_t *sizes, int64_t *extents) {
+    program->find_extents(sizes, extents);
+    return extents[extent];
+}
+
+/* Lowers a size to the largest that keeps the limit. */
+static void keep_limit(const struct rt_program *program, const struct rt_limit *limit, int s, int64_t *sizes,
+                       int64_t *extents) {
+    const struct rt_size *size = &program->sizes[s];
+    int64_t keeps = 0, exceeds = (sizes[s] - size->least) / size->step; /* steps above the least size */
+    while (exceeds - keeps > 1) {
+        const int64_t middle = keeps + (exceeds - keeps) / 2;
+        sizes[s] = size->least + middle * size->step;
+        *(extent_at(program, limit->extent, sizes, extents) > limit->most ? &exceeds : &keeps) = middle;
+    }
+    sizes[s] = size->least + keeps * size->step;
+}
+
 /* Gives sizes that are not known the largest values, and lowers them, the first ones first, to what limits allow. */
 static void choose_sizes(const struct rt_program *program, int64_t *sizes, int64_t *extents) {
     bool known[RT_MAX_SIZES];
@@ -376,13 +394,12 @@ static void choose_sizes(const struct rt_program *program, int64_t *sizes, int64
         known[s] = sizes[s] != UNKNOWN;
         if (!known[s]) sizes[s] = program->sizes[s].most;
     }
+    for (int i = 0; i < program->nlimits; i++) {
+        const struct rt_limit *limit = &program->limits[i];
+        for (int s = 0; s < program->nsizes && extent_at(program, limit->extent, sizes, extents) > limit->most; s++)
+            if (!known[s]) keep_limit(program, limit, s, sizes, extents);
+    }
     if (program->nsizes) program->find_extents(sizes, extents);
-    for (const struct rt_limit *limit = program->limits; limit < program->limits + program->nlimits; limit++)
-        for (int s = 0; s < program->nsizes && extents[limit->extent] > limit->most; s++)
-            while (!known[s] && sizes[s] > program->sizes[s].least && extents[limit->extent] > limit->most) {
-                sizes[s] -= program->sizes[s].step;
-                program->find_extents(sizes, extents);
-            }
 }
 
 /* Checks what was read for its shape, and makes the others, with the largest sizes where no input says another. */
