@@ -27,10 +27,10 @@ enum rt_packing packing_read(const struct graph *graph, const struct node *node,
                                                                                   : RT_PACK_WINDOWS;
     if (t->ndim != 2) return RT_PLAIN;
     if (node->op->id == OP_DequantMatMul) return k == 1 && codes_fit_panels(graph, node) ? RT_PACK_COLUMNS : RT_PLAIN;
-    if (!rt_is_packable(t->dtype) || (rt_dtype_bytes(t->dtype) == 1) != (node->op->id == OP_IntMatMul)) return RT_PLAIN;
+    if (!rt_is_packable(t->dtype)) return RT_PLAIN;
     if (node->op->id == OP_Gather) return k == 0 && attr_int(node, "axis", 0) == 0 ? RT_PACK_COLUMNS : RT_PLAIN;
-    if ((node->op->id != OP_MatMul && node->op->id != OP_IntMatMul) || k != 1 || attr_int(node, "trans_a", 0))
-        return RT_PLAIN;
+    const enum op_id product = rt_dtype_bytes(t->dtype) == 1 ? OP_IntMatMul : OP_MatMul;
+    if (node->op->id != product || k != 1 || attr_int(node, "trans_a", 0)) return RT_PLAIN;
     return attr_int(node, "trans_b", 0) ? RT_PACK_COLUMNS : RT_PACK_ROWS;
 }
 

@@ -352,13 +352,14 @@ static void test_gather_from_panels(void **state) {
             for (int64_t p = 0; p < inner; p++)
                 memcpy(panels + 4 * rt_panel_place(inner, p, j), x + 4 * (j * inner + p), 4);
         assert_int_equal(rt_gather_b4(rt, expected, x, index.wide, 1, 1, extent, inner, count, start, total), RT_OK);
-        assert_int_equal(rt_gather_packed_b4(rt, y, panels, index.wide, 1, extent, inner, count, start, total), RT_OK);
-        test_same_bytes(y, expected, count * inner, 4, "from panels");
-        assert_int_equal(rt_gather_packed_b4(rt, y, panels, index.narrow, 0, extent, inner, count, start, total),
+        assert_int_equal(rt_gather_packed_b4(rt, y, panels, index.wide, RT_F32, 1, extent, inner, count, start, total),
                          RT_OK);
+        test_same_bytes(y, expected, count * inner, 4, "from panels");
+        assert_int_equal(
+            rt_gather_packed_b4(rt, y, panels, index.narrow, RT_F32, 0, extent, inner, count, start, total), RT_OK);
         test_same_bytes(y, expected, count * inner, 4, "from panels, narrow indices");
         int64_t outside = total;
-        assert_int_equal(rt_gather_packed_b4(rt, y, panels, &outside, 1, extent, inner, 1, start, total),
+        assert_int_equal(rt_gather_packed_b4(rt, y, panels, &outside, RT_F32, 1, extent, inner, 1, start, total),
                          RT_ERROR_INPUT);
         test_free_all();
     }
@@ -376,8 +377,30 @@ static void test_gather_from_pairs(void **state) {
             for (int64_t p = 0; p < inner; p++)
                 memcpy(panels + 2 * rt_pair_place(inner, p, j), x + 2 * (j * inner + p), 2);
         assert_int_equal(rt_gather_b2(rt, expected, x, index.wide, 1, 1, total, inner, count, 0, total), RT_OK);
-        assert_int_equal(rt_gather_packed_b2(rt, y, panels, index.wide, 1, total, inner, count, 0, total), RT_OK);
+        assert_int_equal(rt_gather_packed_b2(rt, y, panels, index.wide, RT_BF16, 1, total, inner, count, 0, total),
+                         RT_OK);
         test_same_bytes(y, expected, count * inner, 2, "from pairs");
+        test_free_all();
+    }
+}
+
+/* And for bytes, which lie in panels of quads, unsigned ones less 128. */
+static void test_gather_from_quads(void **state) {
+    (void)state;
+    for (int round = 0; round < ROUNDS; round++) {
+        int64_t total = 1 + (int64_t)test_random(90), inner = (int64_t)test_random(70), count = (int64_t)test_random(9);
+        struct indices index = random_indices(count, total);
+        unsigned char *x = random_tensor(total * inner, 1), *expected = test_new(count * inner, 1),
+                      *y = test_new(count * inner, 1), *panels = test_new(rt_quad_elements(inner, total), 1);
+        const bool is_signed = round % 2;
+        for (int64_t j = 0; j < total; j++)
+            for (int64_t p = 0; p < inner; p++)
+                panels[rt_quad_place(inner, p, j)] = (unsigned char)(x[j * inner + p] - (is_signed ? 0 : 128));
+        assert_int_equal(rt_gather_b1(rt, expected, x, index.wide, 1, 1, total, inner, count, 0, total), RT_OK);
+        assert_int_equal(
+            rt_gather_packed_b1(rt, y, panels, index.wide, is_signed ? RT_I8 : RT_U8, 1, total, inner, count, 0, total),
+            RT_OK);
+        test_same_bytes(y, expected, count * inner, 1, "from quads");
         test_free_all();
     }
 }
@@ -434,6 +457,7 @@ int main(void) {
         cmocka_unit_test(test_empty),
         cmocka_unit_test(test_gather_from_panels),
         cmocka_unit_test(test_gather_from_pairs),
+        cmocka_unit_test(test_gather_from_quads),
         cmocka_unit_test(test_topk_of_integers),
     };
     return cmocka_run_group_tests(tests, open_rank, close_rank);

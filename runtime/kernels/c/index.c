@@ -132,11 +132,13 @@ static void picks_fill(struct picks *picks, const void *index, int is_64, int64_
 #define TYPES NUMBERS
 #include "each.inc"
 
-#define DEFINE_GATHER_PACKED(T, s, rt_place)                                                                           \
-    int rt_gather_packed_##s(struct rt *rt, void *y, const void *x, const void *index, int index_is_64,                \
-                             int64_t extent, int64_t inner, int64_t count, int64_t start, int64_t total) {             \
+/* shift: what is added to elements of u8 in panels. */
+#define DEFINE_GATHER_PACKED(T, s, rt_place, shift)                                                                    \
+    int rt_gather_packed_##s(struct rt *rt, void *y, const void *x, const void *index, enum rt_dtype dtype,            \
+                             int index_is_64, int64_t extent, int64_t inner, int64_t count, int64_t start,             \
+                             int64_t total) {                                                                          \
         T *to = y;                                                                                                     \
-        const T *from = x;                                                                                             \
+        const T *from = x, flip = dtype == RT_U8 ? shift : 0;                                                          \
         RT_TRY(rt_check_indices(rt, index, index_is_64, count, &total, 1));                                            \
         _Pragma("omp parallel for schedule(static) if (count * inner >= PARALLEL_WORK)") for (int64_t row = 0;         \
                                                                                               row < count; row++) {    \
@@ -144,13 +146,14 @@ static void picks_fill(struct picks *picks, const void *index, int is_64, int64_
             if (place < 0 || place >= extent)                                                                          \
                 memset(to + row * inner, 0, (size_t)inner * sizeof *to);                                               \
             else                                                                                                       \
-                for (int64_t p = 0; p < inner; p++) to[row * inner + p] = from[rt_place(inner, p, place)];             \
+                for (int64_t p = 0; p < inner; p++) to[row * inner + p] = from[rt_place(inner, p, place)] ^ flip;      \
         }                                                                                                              \
         return RT_OK;                                                                                                  \
     }
 
-DEFINE_GATHER_PACKED(uint32_t, b4, rt_panel_place)
-DEFINE_GATHER_PACKED(uint16_t, b2, rt_pair_place)
+DEFINE_GATHER_PACKED(uint32_t, b4, rt_panel_place, 0)
+DEFINE_GATHER_PACKED(uint16_t, b2, rt_pair_place, 0)
+DEFINE_GATHER_PACKED(uint8_t, b1, rt_quad_place, 0x80)
 
 /* "[1, 3]" */
 static void format_index(char *text, size_t size, int64_t position, int ndim, const int64_t *dims,

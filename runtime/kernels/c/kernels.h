@@ -527,13 +527,16 @@ RT_FLOATS(RT_DECLARE_INDEX_ADD)
 
 RT_NUMBERS(RT_DECLARE_SCATTER_FOLDS)
 
-/* gather of whole rows of a matrix (extent,inner) whose transpose is packed in panels (Note [Panels] in
+/* gather of whole rows of a matrix (extent,inner) of type `dtype` whose transpose is packed in panels (Note [Panels] in
  * base/shape/panel.h), because a product uses it too (tied embeddings). */
-int rt_gather_packed_b4(struct rt *rt, void *y /* (count,inner) */, const void *x /* panels of (inner,extent) */,
-                        const void *index /* (count) */, int index_is_64, int64_t extent, int64_t inner, int64_t count,
-                        int64_t start, int64_t total);
-int rt_gather_packed_b2(struct rt *rt, void *y, const void *x, const void *index, int index_is_64, int64_t extent,
-                        int64_t inner, int64_t count, int64_t start, int64_t total);
+#define RT_DECLARE_GATHER_PACKED(s)                                                                                    \
+    int rt_gather_packed_##s(struct rt *rt, void *y /* (count,inner) */, const void *x /* panels of (inner,extent) */, \
+                             const void *index /* (count) */, enum rt_dtype dtype, int index_is_64, int64_t extent,    \
+                             int64_t inner, int64_t count, int64_t start, int64_t total);
+
+RT_DECLARE_GATHER_PACKED(b4)
+RT_DECLARE_GATHER_PACKED(b2)
+RT_DECLARE_GATHER_PACKED(b1)
 
 /* --- Mixture of experts --- */
 
