@@ -5,6 +5,7 @@
 #include "codegen/kernel/row_buffers.h"
 #include "passes/pipeline.h"
 #include "runtime/base/scratch.h"
+#include "runtime/base/shape/conv_room.h"
 #include "runtime/base/shape/linear_attention.h"
 #include "runtime/base/shape/recurrence.h"
 
@@ -76,6 +77,25 @@ int64_t target_det_bytes(const struct graph *graph, const struct rank_class *cla
     const int64_t n = class->dims[x][graph->tensors.at[x].ndim - 1];
     const int64_t elements = n ? rankplan_elements(class, graph, x) / (n * n) * RT_DET_WORKSPACE(n) : 0;
     return target_dtype_bytes(graph, node->outputs[0]) * elements;
+}
+
+/* Of convolutions of channels last whose weights are not packed. */
+static int64_t target_conv_bytes(const struct graph *graph, const struct rank_class *class, const struct node *node) {
+    if (!attr_int(node, "channels_last", 0) || attr_int(node, "packed", 0)) return 0;
+    const int last = graph->tensors.at[node->inputs[0]].ndim - 1, y = node->outputs[0];
+    const int64_t *in = class->dims[node->inputs[0]], *out = class->dims[y], size = (int64_t)sizeof(float);
+    const int64_t *w = node->op->id == OP_ConvWeightGrad ? out : class->dims[node->inputs[1]];
+    int64_t taps = 1, pixels = 1, stride = 1;
+    int n;
+    const int64_t *strides = attr_ints(node, "stride", &n);
+    for (int d = 0; d < n; d++) taps *= w[2 + d], stride *= strides[d];
+    if (node->op->id == OP_Conv) return size * rt_conv_room(taps * in[last], out[last]);
+    if (node->op->id == OP_ConvTranspose)
+        return size *
+               rt_conv_transpose_room(taps, out[last], in[last], stride > 1 ? rankplan_elements(class, graph, y) : 0);
+    const int64_t *dy = class->dims[node->inputs[1]];
+    for (int d = 0; d < last; d++) pixels *= dy[d];
+    return size * rt_conv_weight_grad_room(pixels, dy[last], taps * in[last]);
 }
 
 int64_t target_linear_attention_bytes(const struct graph *graph, const struct rank_class *class,

@@ -70,6 +70,7 @@ static int mean_of(struct lower *lower, const struct statistics *statistics, int
     return in_training(lower, emit2(lower, OP_Div, sum, divisor(lower, statistics, lower_dtype(lower, own))), own);
 }
 
+/* The variance's derivative by the mean is 0, being the sum of what deviates from it: no gradient flows there. */
 static struct statistics of_batch(struct lower *lower, const struct batch_norm *norm) {
     const int x = emit_cast(lower, lower->inputs[0], wide(norm->x.dtype));
     struct statistics statistics = {.total = -1, .count = 1};
@@ -77,7 +78,7 @@ static struct statistics of_batch(struct lower *lower, const struct batch_norm *
     if (lower->shared->sync_batch_norm)
         statistics.total = build_unit_sum(&lower->builder, build_scalar(&lower->builder, RT_F64, statistics.count));
     statistics.mean = mean_of(lower, &statistics, x);
-    int centred = emit2(lower, OP_Sub, x, statistics.mean);
+    int centred = emit2(lower, OP_Sub, x, emit1(lower, OP_Detach, statistics.mean));
     statistics.variance = mean_of(lower, &statistics, emit2(lower, OP_Mul, centred, centred));
     return statistics;
 }

@@ -189,6 +189,7 @@ DIMS_FN(dims_conv) {
     const struct sliding reads = {positions, 2, FACTOR_PASS, image.spatial},
                          writes = {covered, 2, FACTOR_WHOLE, image.spatial};
     if (bind_spatial(dims, &window, x, transposed ? writes : reads, why) < 0) return -1;
+    if (image.spatial != SPATIAL) dims->alternative = 1;
     if (!attr_find(node, "expr")) return 0;
     return attr_int(node, "packed", 0) ? bind_epilogue(dims, graph, node, why)
                                        : refuse(dims, why, "only convolutions with packed weights have an expression");
@@ -220,31 +221,34 @@ static int check_positions(struct dims *dims, const struct tensor *dy, const cha
     return refuse(dims, why, "the gradient %s is of another result", tensor_type(dims->arena, dy));
 }
 
-/* x (n+, (g c), i..) and the gradient (n+, (g m), o+..) -> weights ((g m), c, k..). Every weight's gradient is a sum
- * over samples and positions, so ranks that hold a part of these have partial sums. */
+/* x (n+, (g c), i..) and the gradient (n+, (g m), o+..), or both with channels last -> weights ((g m), c, k..). Every
+ * weight's gradient is a sum over samples and positions, so ranks that hold a part of these have partial sums. */
 DIMS_FN(dims_conv_weight_grad) {
     const struct tensor *x = input(graph, node, 0), *dy = input(graph, node, 1);
     struct operand *in = &dims->operand[0], *out = &dims->operand[1], *weights = &dims->operand[2];
     int64_t groups = attr_int(node, "group", 1);
     struct window window;
     if (read_extents(dims, graph, node, x, &window, why) < 0) return -1;
-    if (groups < 1 || x->dims[1] % groups || dy->ndim < SPATIAL || dy->dims[1] % groups)
+    const struct image image = image_of(node, x);
+    const int channels = image.channels;
+    if (groups < 1 || x->dims[channels] % groups || dy->ndim <= channels || dy->dims[channels] % groups)
         return refuse(dims, why, "%lld groups do not fit the channels of %s and %s", (long long)groups,
                       tensor_type(dims->arena, x), tensor_type(dims->arena, dy));
     int n = dims_factor(dims, "n", -1, x->dims[0], FACTOR_SUM);
     int g = groups == 1 ? -1 : dims_factor(dims, "g", -1, groups, FACTOR_PASS);
-    int c = dims_factor(dims, "c", -1, x->dims[1] / groups, FACTOR_PASS);
-    int m = dims_factor(dims, "m", -1, dy->dims[1] / groups, FACTOR_PASS);
+    int c = dims_factor(dims, "c", -1, x->dims[channels] / groups, FACTOR_PASS);
+    int m = dims_factor(dims, "m", -1, dy->dims[channels] / groups, FACTOR_PASS);
     dims_set(in, 0, n);
     dims_set(out, 0, n);
-    set_grouped(in, 1, g, c);
-    set_grouped(out, 1, g, m);
+    set_grouped(in, channels, g, c);
+    set_grouped(out, channels, g, m);
     set_grouped(weights, 0, g, m);
     dims_set(weights, 1, c);
     weights->ndim = x->ndim;
     for (int d = 0; d < window.n; d++)
         dims_set(weights, SPATIAL + d, dims_factor(dims, "k", d, window.extent[d], FACTOR_WHOLE));
-    if (bind_spatial(dims, &window, x, (struct sliding){positions, 1, FACTOR_SUM, SPATIAL}, why) < 0) return -1;
+    if (bind_spatial(dims, &window, x, (struct sliding){positions, 1, FACTOR_SUM, image.spatial}, why) < 0) return -1;
+    if (image.spatial != SPATIAL) dims->alternative = 1;
     return check_positions(dims, dy, why);
 }
 

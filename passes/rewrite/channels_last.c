@@ -18,6 +18,7 @@
 #include "ir/packing.h"
 #include "passes/pipeline.h"
 #include "passes/rewrite/rewrite.h"
+#include "runtime/base/shape/conv_room.h"
 #include "runtime/base/shape/panel.h"
 #include "runtime/base/shape/winograd.h"
 
@@ -29,6 +30,7 @@ enum { LEAST_GROUP = 4 };
 
 struct walk {
     struct build builder;
+    bool trains;
     const bool *excluded;
     const int *readers; /* before the walk */
     int ntensors;
@@ -111,6 +113,7 @@ static const struct mover {
 } movers[] = {{OP_MaxPool, 1, .windows = true},
               {OP_IntMaxPool, 1, .windows = true},
               {OP_AveragePool, 1, .windows = true},
+              {OP_MaxPoolGrad, 2, .windows = true},
               {OP_Concat, ALL, .attribute = {{"axis", AXIS}}},
               {OP_Softmax, 1, .attribute = {{"axis", AXIS}}},
               {OP_LogSoftmax, 1, .attribute = {{"axis", AXIS}}},
@@ -125,7 +128,7 @@ static const struct mover *mover_of(const struct walk *walk, const struct node *
     static const struct mover elementwise = {.images = ALL};
     const struct tensor *y = tensor_of(walk, node->outputs[0]),
                         *x = node->ninputs ? tensor_of(walk, node->inputs[0]) : y;
-    if (node->noutputs != 1 || attr_find(node, "channels_last")) return NULL;
+    if (node->noutputs != 1 || attr_find(node, "channels_last") || y->joined) return NULL;
     if (node->op->kind == OP_ELEMENTWISE) return &elementwise;
     for (size_t i = 0; i < sizeof movers / sizeof *movers; i++)
         if (movers[i].op == node->op->id) return x->ndim == y->ndim ? &movers[i] : NULL;
@@ -157,6 +160,26 @@ static bool axes_fit(const struct attr *axes) {
     return true;
 }
 
+/* Of a sum over the samples of a sum over the spatial dimensions, as statistics of a batch are: one sum over all of
+ * them, which are neighbours with channels last. Ranks divide it as they do the second sum. Negative: it is none. */
+static int build_whole_sum(struct walk *walk, const struct node *node) {
+    const struct graph *graph = walk->builder.graph;
+    const int before = before_move(walk, node->inputs[0]), ndim = tensor_of(walk, node->inputs[0])->ndim;
+    const struct node *inner = before >= 0 ? made_by(graph, before, OP_ReduceSum) : NULL;
+    int n, ninner;
+    const int64_t *axes = attr_ints(node, "axes", &n);
+    if (!inner || n != 1 || axes[0] || !attr_int(node, "keepdims", 1) || inner->phase != node->phase)
+        return REWRITE_KEPT;
+    const int64_t *summed = attr_ints(inner, "axes", &ninner);
+    if (ninner != ndim - 2 || summed[0] != 1 || summed[ninner - 1] != ndim - 2) return REWRITE_KEPT;
+    for (int a = 0; a < graph->mesh.naxes; a++)
+        if (inner->split[a].factor >= 0 && node->split[a].factor < 0) return REWRITE_KEPT;
+    int64_t all[RT_MAX_NDIM];
+    for (int d = 0; d < ndim - 1; d++) all[d] = d;
+    struct attr attrs[] = {attr_of_ints("axes", ndim - 1, all), attr_of_int("keepdims", 1)};
+    return build(&walk->builder, OP_ReduceSum, 1, &inner->inputs[0], 2, attrs);
+}
+
 /* The node with channels last, or -2 if it cannot be. */
 static int build_moved(struct walk *walk, const struct node *node, const struct mover *mover) {
     struct graph *graph = walk->builder.graph;
@@ -164,6 +187,8 @@ static int build_moved(struct walk *walk, const struct node *node, const struct 
     int *inputs = ARENA_ARRAY(graph->arena, int, node->ninputs + 1);
     struct attr *attrs = ARENA_ARRAY(graph->arena, struct attr, node->nattrs + 1);
     int nattrs = node->nattrs;
+    const int sum = node->op->id == OP_ReduceSum ? build_whole_sum(walk, node) : REWRITE_KEPT;
+    if (sum != REWRITE_KEPT) return sum;
     for (int i = 0; i < nattrs; i++) {
         attrs[i] = node->attrs[i];
         for (int a = 0; a < 3; a++)
@@ -192,7 +217,37 @@ static bool reads_moved(const struct walk *walk, const struct node *node, const 
 
 /* Convolutions ----------------------------------------------------------------------------------------------------- */
 
+static bool is_convolution(const struct node *node) {
+    return node->op->id == OP_Conv || node->op->id == OP_ConvTranspose || node->op->id == OP_ConvWeightGrad;
+}
+
+/* In training: a convolution, or what belongs to one that has moved. */
+static bool is_trained_candidate(const struct walk *walk, const struct node *node) {
+    const struct tensor *x = tensor_of(walk, node->inputs[0]), *w = tensor_of(walk, node->inputs[1]);
+    int64_t depth = 1;
+    if (attr_find(node, "channels_last") || x->dtype != RT_F32) return false;
+    if (before_move(walk, node->inputs[0]) >= 0) return true;
+    if (node->op->id != OP_Conv) return node->op->id == OP_ConvWeightGrad && before_move(walk, node->inputs[1]) >= 0;
+    for (int d = 1; d < w->ndim; d++) depth *= w->dims[d];
+    return depth >= LEAST_WORK;
+}
+
+/* True if all convolutions, and their gradients, have kernels of channels last that pack the weights in the step. */
+static bool all_trainable(const struct graph *graph) {
+    for (int i = 0; i < graph->order.n; i++) {
+        const struct node *node = &graph->nodes.at[graph->order.at[i]];
+        if (!is_convolution(node)) continue;
+        const bool weighs = node->op->id == OP_ConvWeightGrad;
+        const struct tensor *w = &graph->tensors.at[weighs ? node->outputs[0] : node->inputs[1]];
+        int64_t taps = 1;
+        for (int d = 2; d < w->ndim; d++) taps *= w->dims[d];
+        if (attr_int(node, "group", 1) != 1 || taps > RT_CONV_MOST_TAPS) return false;
+    }
+    return true;
+}
+
 static bool is_candidate(const struct walk *walk, const struct node *node) {
+    if (walk->trains) return is_trained_candidate(walk, node);
     const int weight = node->inputs[1];
     const struct tensor *x = tensor_of(walk, node->inputs[0]), *w = tensor_of(walk, weight),
                         *y = tensor_of(walk, node->outputs[0]);
@@ -243,9 +298,10 @@ static int convolve(struct walk *walk, const struct node *node) {
     int nattrs = node->nattrs, *inputs = ARENA_ARRAY(walk->builder.graph->arena, int, node->ninputs);
     memcpy(inputs, node->inputs, (size_t)node->ninputs * sizeof *inputs);
     if ((inputs[0] = moved(walk, node->inputs[0])) < 0) return -1;
+    if (node->op->id == OP_ConvWeightGrad && (inputs[1] = moved(walk, node->inputs[1])) < 0) return -1;
     memcpy(attrs, node->attrs, (size_t)node->nattrs * sizeof *attrs);
     attrs[nattrs++] = attr_of_int("channels_last", 1);
-    if (suits_winograd(walk, node)) attrs[nattrs++] = attr_of_int("algorithm", RT_CONV_WINOGRAD);
+    if (!walk->trains && suits_winograd(walk, node)) attrs[nattrs++] = attr_of_int("algorithm", RT_CONV_WINOGRAD);
     return build(&walk->builder, node->op->id, node->ninputs, inputs, nattrs, attrs);
 }
 
@@ -340,10 +396,16 @@ static int replacement(struct walk *walk, const struct node *node) {
     const struct mover *mover = mover_of(walk, node);
     if (node->op->id == OP_Transpose) return undone(walk, node);
     if (node->op->id == OP_Reshape) return flattened(walk, node);
-    const bool convolves = node->op->id == OP_Conv || node->op->id == OP_IntConv;
+    const bool convolves =
+        node->op->id == OP_Conv || node->op->id == OP_IntConv || (walk->trains && is_convolution(node));
     if (convolves ? !is_candidate(walk, node) : !mover || !reads_moved(walk, node, mover)) return REWRITE_KEPT;
     const int made = convolves ? convolve(walk, node) : build_moved(walk, node, mover);
-    return made == REWRITE_KEPT ? REWRITE_KEPT : move_back(walk, made, node->outputs[0]);
+    if (made < 0) return made;
+    if (node->op->id == OP_ConvWeightGrad) { /* of the model's order */
+        walk->builder.graph->tensors.at[made].name = tensor_of(walk, node->outputs[0])->name;
+        return made;
+    }
+    return move_back(walk, made, node->outputs[0]);
 }
 
 /* The tensor that replaces the node's result, as rewrite_each wants it. */
@@ -359,7 +421,8 @@ static int replaced(void *env, int id) {
 
 int pass_channels_last(struct graph *graph, const struct pass_context *context) {
     struct walk walk = {.builder = {graph, context->diags, NULL}, .ntensors = graph->tensors.n};
-    if (graph->train || context->library_products || !context->block_epilogues) return 0;
+    if (context->library_products || !context->block_epilogues || (graph->train && !all_trainable(graph))) return 0;
+    walk.trains = graph->train;
     walk.excluded = packing_excluded(graph, graph->arena);
     walk.readers = graph_readers(graph, graph->arena);
     if (rewrite_each(graph, replaced, &walk) < 0) return -1;

@@ -83,6 +83,8 @@ struct rt_turned_product {
 
 /* A part of b as a panel: to[q * RT_PANEL + c] = from[c * from_row + q] for c < width, else 0; width <= RT_PANEL. */
 void rt_gemm_turn(float *to, const float *from, int64_t from_row, int64_t depth, int64_t width);
+/* The same as rows of a left operand, RT_GEMM_LEFT_ROW apart; width <= RT_GEMM_DEPTH. */
+void rt_gemm_turn_left(float *to, const float *from, int64_t from_row, int64_t depth, int64_t width);
 
 /* The kernels of an instruction set, one row each, the best first. All use fused multiply-adds (Note [Products with
  * panels] in gemm_packed.c) except the last, which gives the reference's bits and is always available (is_present is

@@ -106,28 +106,36 @@ static inline quad load_quad(const float *from) {
 }
 
 /* to[i][c] = from[c][i] for i and c < 4. */
-static inline void turn_quads(float *to, const float *from, int64_t from_row) {
+static inline void turn_quads(float *to, int64_t to_row, const float *from, int64_t from_row) {
     const quad a = load_quad(from), b = load_quad(from + from_row), c = load_quad(from + 2 * from_row),
                d = load_quad(from + 3 * from_row);
     const quad ab_low = SHUFFLE(a, b, 0, 4, 1, 5), ab_high = SHUFFLE(a, b, 2, 6, 3, 7),
                cd_low = SHUFFLE(c, d, 0, 4, 1, 5), cd_high = SHUFFLE(c, d, 2, 6, 3, 7);
     const quad rows[] = {SHUFFLE(ab_low, cd_low, 0, 1, 4, 5), SHUFFLE(ab_low, cd_low, 2, 3, 6, 7),
                          SHUFFLE(ab_high, cd_high, 0, 1, 4, 5), SHUFFLE(ab_high, cd_high, 2, 3, 6, 7)};
-    for (int i = 0; i < 4; i++) memcpy(to + i * RT_PANEL, &rows[i], sizeof rows[i]);
+    for (int i = 0; i < 4; i++) memcpy(to + i * to_row, &rows[i], sizeof rows[i]);
 }
 
 /* TURNED rows at a time, which stay in the L1 cache. */
-void rt_gemm_turn(float *to, const float *from, int64_t from_row, int64_t depth, int64_t width) {
-    if (width < RT_PANEL) memset(to, 0, (size_t)(depth * RT_PANEL) * sizeof *to);
+static inline void turn(float *to, int64_t to_row, const float *from, int64_t from_row, int64_t depth, int64_t width) {
     for (int64_t first = 0; first < depth; first += TURNED) {
         const int64_t end = min_i64(first + TURNED, depth), quads = first + (end - first) / 4 * 4,
                       whole = width / 4 * 4;
         for (int64_t c = 0; c < whole; c += 4)
             for (int64_t q = first; q < quads; q += 4)
-                turn_quads(to + q * RT_PANEL + c, from + c * from_row + q, from_row);
+                turn_quads(to + q * to_row + c, to_row, from + c * from_row + q, from_row);
         for (int64_t c = 0; c < width; c++)
-            for (int64_t q = c < whole ? quads : first; q < end; q++) to[q * RT_PANEL + c] = from[c * from_row + q];
+            for (int64_t q = c < whole ? quads : first; q < end; q++) to[q * to_row + c] = from[c * from_row + q];
     }
+}
+
+void rt_gemm_turn(float *to, const float *from, int64_t from_row, int64_t depth, int64_t width) {
+    if (width < RT_PANEL) memset(to, 0, (size_t)(depth * RT_PANEL) * sizeof *to);
+    turn(to, RT_PANEL, from, from_row, depth, width);
+}
+
+void rt_gemm_turn_left(float *to, const float *from, int64_t from_row, int64_t depth, int64_t width) {
+    turn(to, RT_GEMM_LEFT_ROW, from, from_row, depth, width);
 }
 
 /* Packs rows [p, p + depth) and columns [j, j + width) of b. */

@@ -116,19 +116,14 @@ static int library_add_f32(float *y, int64_t y_row, const float *a, int64_t a_ro
 #define MOST_PHASES    16
 #define PHASE_RESULTS  16384 /* elements of a phase that are collected on the stack */
 
-/* The elements of the window, along one dimension, that a phase has, from the last one down. */
-struct phase_taps {
-    int64_t last, step;
-};
-
-/* The phase along dimension d at that remainder: 0 if no element of the window or of y belongs to it. */
-static int phase_along(struct rt_window *phase, struct phase_taps *taps, const struct rt_window *w, int d, int64_t at) {
+int rt_conv_phase_along(struct rt_window *phase, struct rt_phase_taps *taps, const struct rt_window *w, int d,
+                        int64_t at) {
     int64_t step = 1, first = 0, stride = w->stride[d], dilation = w->dilation[d];
     while (step * dilation % stride) step++;
     while (first < w->k[d] && (at + w->begin[d] - first * dilation) % stride) first++;
     if (first >= w->k[d] || at >= w->x[d]) return 0;
     phase->k[d] = (w->k[d] - first + step - 1) / step;
-    *taps = (struct phase_taps){first + (phase->k[d] - 1) * step, step};
+    *taps = (struct rt_phase_taps){first + (phase->k[d] - 1) * step, step};
     phase->x[d] = w->y[d];
     phase->y[d] = (w->x[d] - at + stride - 1) / stride;
     phase->stride[d] = 1;
@@ -141,7 +136,7 @@ static int phase_along(struct rt_window *phase, struct phase_taps *taps, const s
 struct conv_phase {
     struct rt_conv conv;
     struct rt_direct direct;
-    struct phase_taps taps[2];
+    struct rt_phase_taps taps[2];
     int64_t at[2];
 };
 
@@ -158,8 +153,8 @@ static int find_phases(struct conv_phase phases[MOST_PHASES], const struct rt_co
         struct conv_phase *phase = &phases[n];
         struct rt_window *window = &phase->conv.window;
         *phase = (struct conv_phase){.conv = *conv, .at = {p / w->stride[2], p % w->stride[2]}};
-        if (!phase_along(window, &phase->taps[0], w, 1, phase->at[0]) ||
-            !phase_along(window, &phase->taps[1], w, 2, phase->at[1]))
+        if (!rt_conv_phase_along(window, &phase->taps[0], w, 1, phase->at[0]) ||
+            !rt_conv_phase_along(window, &phase->taps[1], w, 2, phase->at[1]))
             continue;
         window->x_plane = w->y_plane;
         window->y_plane = window->y[1] * window->y[2];

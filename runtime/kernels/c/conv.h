@@ -33,6 +33,9 @@ struct rt;
  * conv_packed       the same of channels last, x (batch, .., group c) and y (batch, .., group m), with weights packed
  *                   as RT_PACK_WINDOWS or, for RT_CONV_WINOGRAD, RT_PACK_WINOGRAD (windows of 3 x 3 without
  *                   strides, dilation and groups); y = epilogue(convolution), NULL: none. w_dims as of conv's w. f32.
+ * conv_last, conv_transpose_last, conv_weight_grad_last
+ *                   the first three of channels last, without groups, with weights as above; room: scratch memory
+ *                   (base/shape/conv_room.h); windows of at most RT_CONV_MOST_TAPS elements. f32.
  * max_pool          ONNX MaxPool-12: a NaN in the window gives NaN (as in PyTorch); a window outside x gives -inf.
  * max_pool_places   where in its plane max_pool found y(o): at the first of equal elements, or the last NaN; -1: the
  *                   window is outside x.
@@ -40,7 +43,8 @@ struct rt;
  *                   elements but the last NaN, as in PyTorch; nowhere for a window outside x.
  * average_pool      ONNX AveragePool-19: the sum divided by the number of elements inside x or, with
  *                   count_include_pad, inside x padded by begin and end. Windows are summed in row-major order.
- * *_pool_last       the same of channels last, (batch, .., c): the same bits. */
+ * *_pool_last, *_pool_grad_last
+ *                   the same of channels last, (batch, .., c): the same bits. */
 #define RT_DECLARE_CONV(T, s)                                                                                          \
     int rt_conv_##s(struct rt *rt, T *y /* (y_dims) */, const T *x /* (x_dims) */, const T *w /* (w_dims) */,          \
                     int ndim, const int64_t *x_dims, const int64_t *w_dims, const int64_t *y_dims, int64_t group,      \
@@ -73,6 +77,9 @@ RT_FLOATS(RT_DECLARE_CONV)
     void rt_max_pool_last_##s(T *y /* (y_dims) */, const T *x /* (x_dims) */, int ndim, const int64_t *x_dims,         \
                               const int64_t *y_dims, const int64_t *window, const int64_t *stride,                     \
                               const int64_t *dilation, const int64_t *begin);                                          \
+    void rt_max_pool_grad_last_##s(T *dx /* (x_dims) */, const T *x /* (x_dims) */, const T *dy /* (y_dims) */,        \
+                                   int ndim, const int64_t *x_dims, const int64_t *y_dims, const int64_t *window,      \
+                                   const int64_t *stride, const int64_t *dilation, const int64_t *begin);              \
     void rt_average_pool_last_##s(T *y /* (y_dims) */, const T *x /* (x_dims) */, int ndim, const int64_t *x_dims,     \
                                   const int64_t *y_dims, const int64_t *window, const int64_t *stride,                 \
                                   const int64_t *dilation, const int64_t *begin, const int64_t *end,                   \
@@ -84,5 +91,17 @@ int rt_conv_packed_f32(struct rt *rt, float *y /* (y_dims) */, const float *x /*
                        const int64_t *x_dims, const int64_t *w_dims, const int64_t *y_dims, int64_t group,
                        const int64_t *stride, const int64_t *dilation, const int64_t *begin,
                        enum rt_conv_algorithm algorithm, const struct rt_epilogue *epilogue);
+
+int rt_conv_last_f32(struct rt *rt, float *y /* (y_dims) */, const float *x /* (x_dims) */,
+                     const float *w /* (w_dims) */, void *room, int ndim, const int64_t *x_dims, const int64_t *w_dims,
+                     const int64_t *y_dims, const int64_t *stride, const int64_t *dilation, const int64_t *begin);
+int rt_conv_transpose_last_f32(struct rt *rt, float *y /* (y_dims) */, const float *x /* (x_dims) */,
+                               const float *w /* (w_dims) */, void *room, int ndim, const int64_t *x_dims,
+                               const int64_t *w_dims, const int64_t *y_dims, const int64_t *stride,
+                               const int64_t *dilation, const int64_t *begin);
+int rt_conv_weight_grad_last_f32(struct rt *rt, float *dw /* (w_dims) */, const float *x /* (x_dims) */,
+                                 const float *dy /* (y_dims) */, void *room, int ndim, const int64_t *x_dims,
+                                 const int64_t *w_dims, const int64_t *y_dims, const int64_t *stride,
+                                 const int64_t *dilation, const int64_t *begin);
 
 #endif

@@ -139,11 +139,41 @@ static void multiply(const struct rt_conv *conv, const struct rt_packed_product 
     }
 }
 
+static int pays(const struct rt_conv *conv) {
+    const double results = (double)conv->batch * (double)conv->window.y_plane * (double)(conv->groups * conv->m);
+    return results * (double)conv->depth >= PARALLEL_WORK;
+}
+
 static int reads_in_order(const struct rt_conv *conv) {
     const struct rt_window *w = &conv->window;
     int in_order = w->taps == 1 && conv->groups == 1;
     for (int d = 0; d < 3; d++) in_order = in_order && w->stride[d] == 1 && !w->begin[d] && w->x[d] == w->y[d];
     return in_order;
+}
+
+void rt_conv_panels(struct rt *rt, float *y, const float *x, const float *panels, const struct rt_conv *conv,
+                    const struct rt_epilogue *epilogue) {
+    const struct rt_window *window = &conv->window;
+    const int64_t group = conv->groups;
+    int64_t first, offset[MOST_RUNS];
+    struct runs runs = {conv, group * conv->c, 0, window->dilation[2] == 1 && group == 1 ? window->k[2] : 1, 0, 0};
+    runs.length = runs.taps * conv->c;
+    rt_window_reach(window, window->k[2] - 1, &first, &runs.inner_end);
+    const struct rt_gemm_places places = {window->stride[2] * runs.channels, runs.length, offset, reach_windows};
+    const int in_order = reads_in_order(conv), in_place = !in_order && window->taps / runs.taps <= MOST_RUNS;
+    if (in_place) place_runs(offset, &runs);
+    const struct rt_packed_product product = {.y = y,
+                                              .a = x,
+                                              .b = panels,
+                                              .m = conv->batch * window->y_plane,
+                                              .k = conv->depth,
+                                              .n = group * conv->m,
+                                              .epilogue = epilogue,
+                                              .collect = in_order ? NULL : collect_windows,
+                                              .places = in_place ? &places : NULL,
+                                              .window = &runs};
+    if (product.m == 0 || product.n == 0) return;
+    multiply(conv, &product, rt_gemm_packed_choose(rt->reference_kernels), !pays(conv));
 }
 
 /* Depthwise -------------------------------------------------------------------------------------------------------- */
@@ -208,34 +238,14 @@ int rt_conv_packed_f32(struct rt *rt, float *y, const float *x, const float *w, 
     conv.c = x_planes[1] / group, conv.m = y_planes[1] / group, conv.depth = conv.c * conv.window.taps;
     const int64_t pixels = conv.batch * conv.window.y_plane;
     if (pixels == 0 || y_planes[1] == 0) return RT_OK;
-    const int pays = (double)pixels * (double)y_planes[1] * (double)conv.depth >= PARALLEL_WORK;
     if (algorithm == RT_CONV_WINOGRAD && !rt->reference_kernels) { /* for which weights are not transformed */
         rt_conv_winograd(rt, y, x, w, &conv, epilogue);
         return RT_OK;
     }
     if (conv.c == 1 && conv.m == 1 && group > 1) {
-        convolve_each_channel(y, x, w, &conv, epilogue, pays);
+        convolve_each_channel(y, x, w, &conv, epilogue, pays(&conv));
         return RT_OK;
     }
-    const struct rt_window *window = &conv.window;
-    int64_t first, offset[MOST_RUNS];
-    struct runs runs = {&conv, x_planes[1], 0, window->dilation[2] == 1 && group == 1 ? window->k[2] : 1, 0, 0};
-    runs.length = runs.taps * conv.c;
-    rt_window_reach(window, window->k[2] - 1, &first, &runs.inner_end);
-    const struct rt_gemm_places places = {window->stride[2] * runs.channels, runs.length, offset, reach_windows};
-    const int in_order = reads_in_order(&conv), in_place = !in_order && window->taps / runs.taps <= MOST_RUNS;
-    if (in_place) place_runs(offset, &runs);
-    struct rt_packed_product product = {.y = y,
-                                        .a = x,
-                                        .b = w,
-                                        .m = pixels,
-                                        .k = conv.depth,
-                                        .n = y_planes[1],
-                                        .epilogue = epilogue,
-                                        .collect = in_order ? NULL : collect_windows,
-                                        .places = in_place ? &places : NULL,
-                                        .window = &runs};
-    const struct rt_gemm_packed *set = rt_gemm_packed_choose(rt->reference_kernels);
-    multiply(&conv, &product, set, !pays);
+    rt_conv_panels(rt, y, x, w, &conv, epilogue);
     return RT_OK;
 }

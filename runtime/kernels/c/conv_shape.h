@@ -42,6 +42,21 @@ static inline void rt_channels_first(int64_t to[5], int ndim, const int64_t *dim
 /* Output indices [*first, *end) along the last dimension for which window element k is inside x. */
 void rt_window_reach(const struct rt_window *window, int64_t k, int64_t *first, int64_t *end);
 
+/* The window elements of a phase along one dimension, from the last one down (Note [Phases of a transposed convolution]
+ * in conv.c). */
+struct rt_phase_taps {
+    int64_t last, step;
+};
+
+/* Along dimension d the phase of the elements of x whose index is `at` modulo the stride: sets its window, a
+ * convolution of dy, along d, and its taps. 0 if no element of the window or of x belongs to it. */
+int rt_conv_phase_along(struct rt_window *phase, struct rt_phase_taps *taps, const struct rt_window *w, int d,
+                        int64_t at);
+
+/* A convolution of channels last as a product with weights in panels (conv_packed.c). */
+void rt_conv_panels(struct rt *rt, float *y, const float *x, const float *panels, const struct rt_conv *conv,
+                    const struct rt_epilogue *epilogue);
+
 /* A convolution of channels last by Winograd's algorithm (conv_winograd.c). */
 void rt_conv_winograd(struct rt *rt, float *y, const float *x, const float *w, const struct rt_conv *conv,
                       const struct rt_epilogue *epilogue);
