@@ -31,7 +31,7 @@ import tempfile
 import numpy as np
 
 from cases import CASES
-from files import FILES, options_of
+from files import FILES, constants_of, options_of
 from measure import Failed, rounds, run
 from report import write_report
 
@@ -88,7 +88,9 @@ class Bench:
         return [f"{key}={file}" for key, file in words if "." not in key and key != "result"]
 
     def given(self, option, name):
-        return [word for item in self.inputs(name) for word in (option, item)]
+        """... as words for rankc, for which constants are no inputs."""
+        bound = constants_of(name) if name in FILES else {}
+        return [word for item in self.inputs(name) if item.split("=")[0] not in bound for word in (option, item)]
 
     @functools.lru_cache(None)
     def compiled(self, name, options=()):

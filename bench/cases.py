@@ -66,10 +66,10 @@ def started(runtime, model, threads):
     return side
 
 
-def rankc_train(model, threads, steps, units=1):
+def rankc_train(model, threads, steps, *options):
     """A model compiled with --train, trained by `rankc train`; steps with the first ones, whose pages are new."""
     def side(bench):
-        directory = bench.compiled(model, ("--train", "--optimizer", "adamw:lr=1e-4,weight_decay=0", "--runtime-ngpus", str(units)))
+        directory = bench.compiled(model, ("--train", "--optimizer", "adamw:lr=1e-4,weight_decay=0", *options))
         return Once([bench.rankc, "train", directory, *bench.given("--data", model), "--steps", str(steps), "--threads", str(threads),
                      "--json"])
     return side
@@ -192,7 +192,13 @@ for name, title, gflop in (("gpt2_lm", "GPT-2 124M, 128 token ids to logits", GP
 STEP = 3 * (4 * stack(64, 12, 768, 3072) + head(4 * 64, 768, 50257))
 add("train-2t", "training", "GPT-2 124M", 2, {"rankc": rankc_train("gpt2_train", 2, 8), "PyTorch": torch_train(2, 8, 4)}, gflop=STEP)
 add("train-dp2", "training", "GPT-2 124M, data parallel on 2 ranks", 2, {
-    "rankc": rankc_train("gpt2_train_half", 1, 8, 2), "PyTorch": torch_train(1, 8, 2, 2)}, gflop=STEP)
+    "rankc": rankc_train("gpt2_train_half", 1, 8, "--runtime-ngpus", "2"), "PyTorch": torch_train(1, 8, 2, 2)}, gflop=STEP)
+
+STAGES = ("--accumulate", "8", "--pas", "pp", "--plan-ngpus", "2", "--schedule")
+add("train-stages", "training", "GPT-2 124M, 8 micro-batches, 2 stages", 2, {
+    "rankc": rankc_train("gpt2_train_half", 1, 3, *STAGES, "zb-v"),
+    "rankc, one rank, 1 thread": rankc_train("gpt2_train_half", 1, 3, "--accumulate", "8"),
+    **{f"rankc, {schedule}": rankc_train("gpt2_train_half", 1, 3, *STAGES, schedule) for schedule in ("1f1b", "zb-h1", "zb-h2")}})
 
 for ranks, sizes in ((2, (4 * KB, 64 * KB, 384 * KB, MB, 16 * MB, 64 * MB)), (4, (4 * KB, MB, 64 * MB))):
     for size in sizes:

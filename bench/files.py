@@ -69,12 +69,16 @@ def inputs_of(model, file):
             yield value.name, random.random(shape).astype(dtype)
 
 
+def constants_of(name):
+    """Inputs that are constants of the compiled program."""
+    return {key: value for key, value in FILES[name].values.items() if np.issubdtype(value.dtype, np.integer)}
+
+
 def options_of(name):
     """Words for `rankc compile`: sizes and constants."""
-    file = FILES[name]
-    words = [f"{key}={','.join(map(str, size))}" for key, size in file.sizes.items()]
-    constants = [f"{key}={value}" for key, value in file.values.items() if np.issubdtype(value.dtype, np.integer)]
-    return [w for word in words for w in ("--shape", word)] + [w for word in constants for w in ("--bind", word)]
+    sizes = [f"{key}={','.join(map(str, size))}" for key, size in FILES[name].sizes.items()]
+    constants = [f"{key}={value}" for key, value in constants_of(name).items()]
+    return [w for word in sizes for w in ("--shape", word)] + [w for word in constants for w in ("--bind", word)]
 
 
 def main(name, directory, files):

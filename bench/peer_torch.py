@@ -1,12 +1,4 @@
-#!/usr/bin/env python3
-"""Times PyTorch on the stack of models.py's gpt2_12: peer_torch.py THREADS REPEAT WARMUP. Prints like `rankc run --json`.
-
-Eager mode: attention by scaled products and softmax, the tanh GELU of torch.nn.functional."""
-import json
-import sys
-import time
-
-import torch
+"""A block of models.py's GPT-2 in PyTorch: attention by scaled products and softmax, the tanh GELU of torch.nn.functional."""
 from torch import nn
 from torch.nn import functional
 
@@ -36,30 +28,3 @@ class Block(nn.Module):
     def forward(self, x, mask):
         x = x + self.attention(self.ln1(x), mask)
         return x + self.fc2(functional.gelu(self.fc(self.ln2(x)), approximate="tanh"))
-
-
-def main(threads, repeat, warmup):
-    torch.set_num_threads(threads)
-    torch.manual_seed(0)
-    idle = peak_rss()
-    begin = time.perf_counter()
-    blocks, last = [Block().eval() for _ in range(LAYERS)], nn.LayerNorm(WIDTH)
-    mask = torch.full((LENGTH, LENGTH), -1e9).triu(1)
-    load = time.perf_counter() - begin
-    given, steps = torch.randn(1, LENGTH, WIDTH), []
-    with torch.no_grad():
-        for _ in range(warmup + repeat):
-            begin, x = time.perf_counter(), given
-            for block in blocks:
-                x = block(x, mask)
-            last(x)
-            steps.append((time.perf_counter() - begin) * 1e3)
-    steps = sorted(steps[warmup:])
-    print(json.dumps({
-        "version": torch.__version__,
-        "step_ms": {"min": steps[0], "median": steps[len(steps) // 2], "max": steps[-1]},
-        "load_ms": load * 1e3, "peak_rss": [peak_rss()], "idle_rss": idle}))
-
-
-if __name__ == "__main__":
-    main(*map(int, sys.argv[1:]))
