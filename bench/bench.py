@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Times rankc against its peers and writes docs/benchmarks.md: one command, see --help.
+"""Times rankc against its peers and writes docs/benchmarks.md and docs/images-speed.md: one command, see --help.
 
     meson setup build --buildtype release && ninja -C build
     bench/bench.py --build build
@@ -13,7 +13,7 @@ Every round is a line of JSON in --results, with the case, the processor and the
 --report. Of each case and processor the rounds of the last revision count.
 
 Needs numpy here, onnx to write the models; onnxruntime, openvino, torch, torchvision and transformers in some interpreter (--python);
-for all-reduce Open MPI and MPICH. A peer that is missing is left out, and the page says so."""
+for all-reduce Open MPI and MPICH. A peer that is missing is left out, and the pages say so."""
 import argparse
 import datetime
 import fnmatch
@@ -230,8 +230,8 @@ def options_parse():
     parser.add_argument("--patience", type=float, default=60,
                         help="seconds to wait for a quiet machine before a round [%(default)s]")
     parser.add_argument("--results", action="append", help="lines of JSON; the first takes the new ones [WORK/results.jsonl]")
-    parser.add_argument("--docs", default=f"{HERE}/../docs/benchmarks.md", help="the page to write")
-    parser.add_argument("--report", action="store_true", help="only write the page from the results there are")
+    parser.add_argument("--docs", default=f"{HERE}/../docs", help="where the pages are written")
+    parser.add_argument("--report", action="store_true", help="only write the pages from the results there are")
     options = parser.parse_args()
     options.attempts = options.attempts or 3 * options.rounds
     options.results = options.results or [f"{options.work}/results.jsonl"]

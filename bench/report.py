@@ -1,4 +1,4 @@
-"""Writes the page of results."""
+"""Writes the pages of results."""
 import json
 import os
 import textwrap
@@ -6,19 +6,17 @@ from math import exp, log
 from statistics import median
 
 WIDTH = 120
-INTRODUCTION = """# Benchmarks
-
-The speed of compiled programs on CPUs beside ONNX Runtime, OpenVINO, PyTorch and MPI, and the time of restarting and compiling. This
-page is written by `bench/bench.py`; do not edit it. To repeat the measurements, build rankc with `--buildtype release`, then run
-`bench/bench.py --build BUILD`; its `--help` says what else it needs.
+HOW = """This page is written by `bench/bench.py`; do not edit it. To repeat the measurements, build rankc with `--buildtype release`, then
+run `bench/bench.py --build BUILD`; its `--help` says what else it needs.
 
 The programs of a row take turns: each runs once in a round. A ratio is the other's time to rankc's within a round, given as
-the median of the rounds (least to most): **above 1, rankc is faster**. *faster peer* is that ratio for whichever of the other runtimes
-was the faster in the round. A time is the median of the rounds' medians of many steps, after a warm-up. *% of peak* is relative to a
-loop of fused multiply-adds, measured just before each round with the same number of threads. A round in which other processes caused
-a load of more than {max_foreign} processors does not count. Models have random weights, inputs and outputs are in memory, the batch
-is 1 and numbers are f32 unless said otherwise; the other runtimes are asked for f32 too. Outputs differ by at most the last column,
-relative to the largest value.
+the median of the rounds (least to most): **above 1, rankc is faster**. *faster peer* is that ratio for whichever of ONNX Runtime and
+OpenVINO was the faster in the round. A time is the median of the rounds' medians of many steps, after a warm-up. *% of peak* is relative
+to a loop of fused multiply-adds, measured just before each round with the same number of threads. A round in which other processes
+caused a load of more than {max_foreign} processors does not count. Models have random weights, inputs and outputs are in memory, the
+batch is 1 and numbers are f32 unless said otherwise; the other runtimes are asked for f32 too. *difference* is the largest one between
+rankc's output and another's, relative to the largest value. MiB is the peak resident memory, for Python programs without the memory
+that the interpreter and its modules use before the model is loaded.
 """
 
 GROUPS = {
@@ -41,6 +39,12 @@ GROUPS = {
         model file* is `rankc run MODEL.onnx`, which hashes the model to find the compiled program."""),
     "compile": ("Compilation", """Wall time of `rankc compile` into an empty directory, including the hashing of the model's weights;
         *sources alone* is without the C compiler."""),
+}
+PAGES = {  # title, what it is about, groups
+    "images-speed.md": ("Networks for images on a CPU", "Networks for images beside ONNX Runtime and OpenVINO.", ("image",)),
+    "benchmarks.md": ("Benchmarks", """The speed of compiled programs on CPUs beside ONNX Runtime, OpenVINO, PyTorch and MPI, and the time of
+        restarting and compiling. [Networks for images](images-speed.md) and [single operators](operator-speeds.md) have pages of
+        their own.""", tuple(group for group in GROUPS if group != "image")),
 }
 PEERS = ("ONNX Runtime", "OpenVINO")
 
@@ -149,11 +153,12 @@ def group_text(group, measured):
 
 
 def machine_text(machine, rows):
-    peaks = [row["peak"] for row in rows if "peak" in row and row["cpu"] == machine["cpu"]]
-    lines = [f"{machine['cpu']}, {machine['cores']} cores ({', '.join(machine['vectors'])}), "
-             f"{machine['memory_gib']} GiB; {machine['date']}, revision {machine['revision']}."]
+    peaks = [row["peak"] for row in rows if row["cpu"] == machine["cpu"]]
+    revisions = sorted({row["revision"] for row in rows if row["cpu"] == machine["cpu"]})
+    lines = [f"{machine['cpu']}, {machine['cores']} cores ({', '.join(machine['vectors'])}), {machine['memory_gib']} GiB; "
+             f"{machine['date']}, revision {', '.join(revisions)}."]
     if peaks:
-        lines.append(f"Peak in the rounds: {min(peaks):.0f} to {max(peaks):.0f} GFLOP/s.")
+        lines.append(f"Peak in the rounds, with as many threads as the row: {min(peaks):.0f} to {max(peaks):.0f} GFLOP/s.")
     versions = [f"- {name}: {version or 'not installed'}" for name, version in machine["versions"].items()]
     return "\n".join(lines) + "\n\n" + "\n".join(versions)
 
@@ -172,17 +177,25 @@ def read(files):
     return machines, cases
 
 
-def write_report(path, files, cases, max_foreign):
+def page(name, results, machines, max_foreign):
+    title, about, groups = PAGES[name]
+    paragraphs = [about, *HOW.format(max_foreign=max_foreign).split("\n\n")]
+    parts = [f"# {title}"] + [textwrap.fill(" ".join(text.split()), WIDTH) for text in paragraphs]
+    parts += [group_text(group, results[group]) for group in groups if results.get(group)]
+    measured = [row for group in groups for _, r in results.get(group, []) for row in r.all]
+    parts.append("## Machine\n\n" + "\n\n".join(machine_text(machine, measured) for machine in machines.values()))
+    if name == "benchmarks.md":
+        with open(f"{os.path.dirname(os.path.abspath(__file__))}/earlier.md", encoding="utf-8") as file:
+            parts.append(file.read().strip())
+    return "\n\n".join(parts) + "\n"
+
+
+def write_report(directory, files, cases, max_foreign):
     machines, rows = read(files)
     results = {case.group: [] for case in cases}
     for case in cases:
         results[case.group] += [(cpu, Results(case, rows[case.name, cpu], max_foreign)) for cpu in machines if (case.name, cpu) in rows]
-    parts = [INTRODUCTION.format(max_foreign=max_foreign).strip()]
-    parts += [group_text(group, results[group]) for group in GROUPS if results.get(group)]
-    every = [row for several in rows.values() for row in several]
-    parts.append("## Machine\n\n" + "\n\n".join(machine_text(machine, every) for machine in machines.values()))
-    earlier = f"{os.path.dirname(os.path.abspath(__file__))}/earlier.md"
-    if os.path.exists(earlier):
-        parts.append(open(earlier, encoding="utf-8").read().strip())
-    with open(path, "w", encoding="utf-8") as file:
-        file.write("\n\n".join(parts) + "\n")
+    for name in PAGES:
+        text = page(name, results, machines, max_foreign)
+        with open(f"{directory}/{name}", "w", encoding="utf-8") as file:
+            file.write(text)

@@ -23,6 +23,7 @@ import argparse
 import itertools
 import json
 import os
+import shlex
 import statistics
 import subprocess
 import sys
@@ -33,23 +34,6 @@ import numpy as np
 from measure import busy_seconds, own_seconds
 
 CONDITIONS = {"quiet": (2, False), "busy": (2, True), "crowded": (8, False)}
-
-# Runs a session for some seconds: MODEL THREADS SECONDS NAME=FILE ..
-PEER = """
-import sys, time, statistics, json, numpy, onnxruntime
-model, threads, seconds = sys.argv[1], int(sys.argv[2]), float(sys.argv[3])
-options = onnxruntime.SessionOptions()
-options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
-session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
-feed = {name: numpy.load(file) for name, file in (given.split("=", 1) for given in sys.argv[4:])}
-session.run(None, feed), session.run(None, feed)
-steps, end = [], time.monotonic() + seconds
-while time.monotonic() < end or len(steps) < 3:
-    begin = time.perf_counter()
-    session.run(None, feed)
-    steps.append((time.perf_counter() - begin) * 1e3)
-print(json.dumps({"step_ms": {"median": statistics.median(steps)}}))
-"""
 
 
 def split(words):
@@ -100,9 +84,11 @@ class Model:
 
     def command(self, program, threads, seconds):
         files = [f"{name}={file}" for name, file in self.inputs.items()]
-        if program == "onnxruntime":
-            return [sys.executable, "-c", PEER, self.model, str(threads), str(seconds), *files]
         repeat = max(3, int(seconds / self.seconds_per_step.get((program, threads), 1e-3)))
+        if program == "onnxruntime":
+            peer = [sys.executable, f"{os.path.dirname(__file__) or '.'}/peer.py", program, self.model, str(threads),
+                    f"{self.directory}/result.npy", *files]
+            return ["sh", "-c", f"echo {repeat} | {shlex.join(peer)}"]
         inputs = [word for file in files for word in ("--input", file)]
         return [os.path.join(self.programs[program], "build", "run"), "--json", "--threads", str(threads),
                 "--warmup", "2", "--repeat", str(repeat), *inputs]
@@ -111,7 +97,7 @@ class Model:
 def sample(model, program, threads, seconds):
     """The median step in ms, and how many cores others kept busy."""
     key, begin = (program, threads), (busy_seconds(), own_seconds(), os.times().elapsed)
-    if program != "onnxruntime" and key not in model.seconds_per_step:
+    if key not in model.seconds_per_step:
         model.seconds_per_step[key] = seconds / 3
         model.seconds_per_step[key] = sample(model, program, threads, seconds)[0] / 1e3
     result = subprocess.run(model.command(program, threads, seconds), check=True, capture_output=True, text=True)
