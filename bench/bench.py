@@ -10,7 +10,8 @@ processor busy does not count and is made up for.
 
 Every round is a line of JSON in --results, with the case, the processor and the revision of rankc. A long run may be done in pieces
 (--only; --prepare first, which makes and compiles models and measures nothing), on several machines too: pass all the files to
---report. Of each case and processor the rounds of the last revision count.
+--report. Of each case and processor the rounds of the last revision count. Those that the pages in docs/ show are in
+bench/results/.
 
 Needs numpy here, onnx to write the models; onnxruntime, openvino, torch, torchvision and transformers in some interpreter (--python);
 for all-reduce Open MPI and MPICH. A peer that is missing is left out, and the pages say so."""
@@ -153,7 +154,7 @@ def differences(sides):
     ours, *others = sides.items()
     own = output_of(ours[1])
     theirs = {name: output_of(side) for name, side in others} if own is not None else {}
-    return {name: float(np.abs(own - value).max() / np.abs(value).max()) for name, value in theirs.items()
+    return {name: float(f"{np.abs(own - value).max() / np.abs(value).max():.2g}") for name, value in theirs.items()
             if value is not None and value.shape == own.shape}
 
 
@@ -167,8 +168,9 @@ def measure_case(case, bench, options, out):
         return
     try:
         for row in rounds(sides, case.threads, options, bench.c_program("fma", ("-fopenmp",))):
-            row = {**known, **row, "differences": differences(sides), "missing": missing}
-            out.write(json.dumps(row) + "\n")
+            row["sides"] = {name: {key: float(f"{s[key]:.4g}") for key in (case.figure, "rss") if key in s}
+                            for name, s in row["sides"].items()}
+            out.write(json.dumps({**known, **row, "differences": differences(sides), "missing": missing}) + "\n")
             out.flush()
             figures = ", ".join(f"{name} {s[case.figure]:.4g}" for name, s in row["sides"].items())
             say(f"  {figures} ms, peak {row['peak']:.0f} GFLOP/s, others {row['foreign']:.2f}")
