@@ -98,18 +98,20 @@ class Bench:
         """The directory of a compiled model."""
         instance = re.sub(r"\W+", "_", "".join(options)) or "_"
         out = f"{self.work}/compiled/{name}.{instance}"
-        if not os.path.exists(f"{out}/revision") or open(f"{out}/revision", encoding="ascii").read() != self.revision():
-            run([self.rankc, "compile", self.model(name), "-o", out, "--reuse", "override", "-q", *options,
-                 *(options_of(name) if name in FILES else [])], 600)
-            with open(f"{out}/revision", "w", encoding="ascii") as file:
-                file.write(self.revision())
+        built = max(map(os.path.getmtime, [self.rankc, *glob.glob(f"{self.build}/runtime/*.a")]))
+        if not os.path.exists(f"{out}/options") or os.path.getmtime(f"{out}/options") < built:
+            words = [*options, *(options_of(name) if name in FILES else [])]
+            run([self.rankc, "compile", self.model(name), "-o", out, "--reuse", "override", "-q", *words], 600)
+            with open(f"{out}/options", "w", encoding="utf-8") as file:
+                file.write(" ".join(words))
         return out
 
     @functools.lru_cache(None)
     def revision(self):
-        """Of rankc: the commit, and when it was built."""
-        commit = first_line(["git", "-C", HERE, "describe", "--always", "--dirty", "--exclude=*"]) or "unknown"
-        return commit + (f" {os.path.getmtime(self.rankc):.0f}" if "dirty" in commit else "")
+        """The last commit that changed what programs are made of."""
+        where = [f"{HERE}/../{folder}" for folder in ("ir", "passes", "codegen", "frontend", "runtime", "templates")]
+        changed = first_line(["git", "-C", HERE, "status", "--porcelain", "--", *where])
+        return (first_line(["git", "-C", HERE, "log", "-1", "--format=%h", "--", *where]) or "unknown") + ("-dirty" if changed else "")
 
     @functools.lru_cache(None)
     def runtime_flags(self):
