@@ -158,7 +158,7 @@ def quantise(kind, source, target):
             return self.feeds.pop() if self.feeds else None
 
     names = {path: path[len(source) + 1:-4] for path in glob.glob(f"{source}.*.npy")}
-    inputs = {name: np.load(path) for path, name in names.items() if name not in ("result", "labels")}
+    inputs = {name: np.load(path) for path, name in names.items() if name not in ("result", "labels") and "." not in name}
     for name, value in inputs.items():
         np.save(f"{target}.{name}.npy", value)
     q.shape_inference.quant_pre_process(f"{source}.onnx", f"{target}.onnx")
