@@ -16,6 +16,7 @@ bench/results/.
 Needs numpy here, onnx to write the models; onnxruntime, openvino, torch, torchvision and transformers in some interpreter (--python);
 for all-reduce Open MPI and MPICH. A peer that is missing is left out, and the pages say so."""
 import argparse
+import contextlib
 import datetime
 import fnmatch
 import functools
@@ -74,11 +75,17 @@ class Bench:
             base, _, kind = name.partition(".")
             if kind:
                 self.model(base)
-            from_torch = kind or f'"{base}"' in open(f"{HERE}/networks.py", encoding="ascii").read()
-            script, module = ("files.py", "onnx") if name in FILES else ("networks.py", "transformers") if from_torch else ("models.py", "onnx")
+            script, module = ("files.py", "onnx") if name in FILES else ("models.py", "onnx")
+            if kind or f'"{base}"' in open(f"{HERE}/networks.py", encoding="ascii").read():
+                script, module = "networks.py", "transformers"
             if name in FILES and not self.files:
                 raise Failed("no --files")
-            run([self.python(module), f"{HERE}/{script}", name, self.work, *([self.files] if name in FILES else [])], 600)
+            try:
+                run([self.python(module), f"{HERE}/{script}", name, self.work, *([self.files] if name in FILES else [])], 600)
+            except Failed:
+                with contextlib.suppress(FileNotFoundError):
+                    os.remove(path)
+                raise
         return path
 
     def inputs(self, name):
@@ -183,7 +190,7 @@ def measure_case(case, bench, options, out):
 
 def first_line(command):
     try:
-        return run(command, 60).strip().splitlines()[0]
+        return " ".join(run(command, 60).strip().splitlines()[0].split())
     except (Failed, IndexError):
         return None
 
@@ -233,7 +240,7 @@ def options_parse():
                         help="processors' worth of others' load in a round that counts [%(default)s]")
     parser.add_argument("--patience", type=float, default=60,
                         help="seconds to wait for a quiet machine before a round [%(default)s]")
-    parser.add_argument("--results", action="append", help="lines of JSON; the first takes the new ones [WORK/results.jsonl]")
+    parser.add_argument("--results", nargs="+", help="lines of JSON; the first takes the new ones [WORK/results.jsonl]")
     parser.add_argument("--docs", default=f"{HERE}/../docs", help="where the pages are written")
     parser.add_argument("--report", action="store_true", help="only write the pages from the results there are")
     options = parser.parse_args()
