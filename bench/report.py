@@ -195,7 +195,9 @@ def write_report(directory, files, cases, max_foreign):
     results = {case.group: [] for case in cases}
     for case in cases:
         results[case.group] += [(cpu, Results(case, rows[case.name, cpu], max_foreign)) for cpu in machines if (case.name, cpu) in rows]
-    for name in PAGES:
+    for name, (_, _, groups) in PAGES.items():
+        if not any(results.get(group) for group in groups):
+            continue
         text = page(name, results, machines, max_foreign)
         with open(f"{directory}/{name}", "w", encoding="utf-8") as file:
             file.write(text)
