@@ -164,7 +164,7 @@ def differences(sides):
     own = output_of(ours[1])
     theirs = {name: output_of(side) for name, side in others} if own is not None else {}
     return {name: float(f"{np.abs(own - value).max() / np.abs(value).max():.2g}") for name, value in theirs.items()
-            if value is not None and value.shape == own.shape}
+            if value is not None and value.shape == own.shape and value.any()}
 
 
 def measure_case(case, bench, options, out):

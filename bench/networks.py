@@ -130,6 +130,8 @@ def made(name):
         if isinstance(part, nn.BatchNorm2d):
             part.running_mean.normal_(0, 0.1)
             part.running_var.uniform_(0.5, 1.5)
+        if isinstance(part, nn.Linear) and not part.weight.any():  # as ViT's last layer is made
+            nn.init.normal_(part.weight, 0, 0.02)
     return net, given
 
 
