@@ -149,13 +149,16 @@ def sides_of(case, bench):
 
 
 def output_of(side):
-    if not side.output or not os.path.exists(side.output):
+    """The output, if there is one alone."""
+    if not side.output:
         return None
-    if os.path.isfile(side.output):
-        with open(side.output, "rb") as file:
-            return np.load(file).astype(np.float64)
-    files = glob.glob(f"{side.output}/*.npy")
-    return np.load(files[0]).astype(np.float64) if len(files) == 1 else None
+    files = [side.output] if os.path.isfile(side.output) else glob.glob(f"{side.output}/*.npy")
+    if len(files) != 1:
+        return None
+    value = np.load(files[0])
+    if value.dtype.kind == "V":  # bf16
+        value = (value.view(np.uint16).astype(np.uint32) << 16).view(np.float32)
+    return value.astype(np.float64)
 
 
 def differences(sides):
