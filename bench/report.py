@@ -122,12 +122,17 @@ def without_empty_columns(header, rows):
     return [header[i] for i in kept], [[row[i] for i in kept] for row in rows]
 
 
+def mean_of(ratios):
+    return f"{exp(sum(map(log, ratios)) / len(ratios)):.2f}"
+
+
 def mean_text(results, group):
-    """The geometric mean of the medians against the faster peer, where there are several rows."""
-    ratios = [median(r.faster()) for r in results if r.faster()]
-    if len(ratios) < 4 or group in ("restart", "ranks"):
+    """The geometric means of the medians, where there are several rows."""
+    means = {name: [median(r.ratios(name)) for r in results if r.ratios(name)] for name in PEERS}
+    means["the faster of both"] = [median(r.faster()) for r in results if r.faster()]
+    if len(means["the faster of both"]) < 4 or group in ("restart", "ranks"):
         return None
-    return f"Geometric mean against the faster peer: {exp(sum(map(log, ratios)) / len(ratios)):.2f}."
+    return "Geometric means: " + ", ".join(f"{name} {mean_of(ratios)}" for name, ratios in means.items() if ratios) + "."
 
 
 def group_text(group, measured):
