@@ -19,7 +19,7 @@ typedef float vector __attribute__((vector_size(LANES * 4)));
 #define SUMS(DO) DO(0) DO(1) DO(2) DO(3) DO(4) DO(5) DO(6) DO(7) DO(8) DO(9) DO(10) DO(11)
 #define COUNT    12
 
-/* start: not known to the compiler, which else finds sums that do not change (1 * 0.999 + 0.001 is 1) and leaves them out. */
+/* start: not known to the compiler, which else leaves out a sum that does not change (1 * 0.999 + 0.001 is 1). */
 static float burst(float start) {
     vector a = (vector){0} + 0.999f, b = (vector){0} + 1e-3f;
 #define DECLARE(i) vector sum##i = (vector){0} + start + i;
