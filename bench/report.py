@@ -189,8 +189,9 @@ def page(name, results, machines, max_foreign):
     parts += [group_text(group, results[group]) for group in groups if results.get(group)]
     measured = [row for group in groups for _, r in results.get(group, []) for row in r.all]
     parts.append("## Machine\n\n" + "\n\n".join(machine_text(machine, measured) for machine in machines.values()))
-    if name == "benchmarks.md":
-        with open(f"{os.path.dirname(os.path.abspath(__file__))}/earlier.md", encoding="utf-8") as file:
+    earlier = f"{os.path.dirname(os.path.abspath(__file__))}/earlier/{name}"
+    if os.path.exists(earlier):
+        with open(earlier, encoding="ascii") as file:
             parts.append(file.read().strip())
     return "\n\n".join(parts) + "\n"
 
