@@ -12,7 +12,8 @@ run `bench/bench.py --build BUILD`; its `--help` says what else it needs.
 The programs of a row take turns: each runs once in a round. A ratio is the other's time to rankc's within a round, given as
 the median of the rounds (least to most): **above 1, rankc is faster**. *faster peer* is that ratio for whichever of ONNX Runtime and
 OpenVINO was the faster in the round. A time is the median of the rounds' medians of many steps, after a warm-up. *% of peak* is relative
-to a loop of fused multiply-adds, measured just before each round with the same number of threads. A round in which other processes
+to a loop of fused multiply-adds, measured just before each round with the same number of threads; it counts the multiply-adds of plain
+products and convolutions, of which Winograd's algorithm needs fewer. A round in which other processes
 caused a load of more than {max_foreign} processors does not count. Models have random weights, inputs and outputs are in memory, the
 batch is 1 and numbers are f32 unless said otherwise; the other runtimes are asked for f32 too. *difference* is the largest one between
 rankc's output and another's, relative to the largest value. MiB is the peak resident memory, for Python programs without the memory
