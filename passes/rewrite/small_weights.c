@@ -21,6 +21,7 @@
 #include "ir/build.h"
 #include "passes/pipeline.h"
 #include "passes/rewrite/rewrite.h"
+#include "runtime/base/shape/panel.h"
 
 enum { GROUP = 32, MOST_GROUP = 1 << 16 };
 
@@ -74,15 +75,27 @@ static void store_codes(const struct small_type *type, const float *value, int64
 
 /* The option ------------------------------------------------------------------------------------------------------- */
 
-static int read_group(const char *text, struct small_weights_rule *rule, struct diags *diags) {
+static int read_group(const char *text, struct small_weights_rule *rule) {
     char *end;
-    const long long group = strncmp(text, "group=", 6) == 0 ? strtoll(text + 6, &end, 10) : -1;
-    if (group >= 2 && group <= MOST_GROUP && group % 2 == 0 && !*end) {
-        rule->group = group;
-        return 0;
+    rule->group = strtoll(text, &end, 10);
+    return end != text && !*end && rule->group >= 2 && rule->group <= MOST_GROUP && rule->group % 2 == 0 ? 0 : -1;
+}
+
+/* The keys behind the type, each after a colon. */
+static int read_keys(char *text, struct small_weights_rule *rule, struct diags *diags) {
+    for (char *next; text; text = next) {
+        next = strchr(text, ':');
+        if (next) *next++ = 0;
+        if (strcmp(text, "activations=int8") == 0)
+            rule->rounded = true;
+        else if (strncmp(text, "group=", 6) != 0 || read_group(text + 6, rule) < 0)
+            return diag_error(diags, 205, EXIT_USAGE, "--weight-dtype",
+                              "'%s' is neither group=N, of an even number from 2 to %d, nor activations=int8", text,
+                              MOST_GROUP);
     }
-    return diag_error(diags, 205, EXIT_USAGE, "--weight-dtype", "'%s' is not group=N of an even number from 2 to %d",
-                      text, MOST_GROUP);
+    if (!rule->rounded || rule->group <= RT_GROUP_PIECE) return 0;
+    return diag_error(diags, 205, EXIT_USAGE, "--weight-dtype", "activations=int8 has groups of at most %d",
+                      RT_GROUP_PIECE);
 }
 
 static int read_rule(char *text, struct small_weights *weights, struct arena *arena, struct diags *diags) {
@@ -96,7 +109,7 @@ static int read_rule(char *text, struct small_weights *weights, struct arena *ar
     }
     rule.type = type_named(text, colon ? (size_t)(colon - text) : strlen(text));
     if (!rule.type) return diag_error(diags, 202, EXIT_USAGE, "--weight-dtype", "'%s' is neither int8 nor int4", text);
-    if (colon && read_group(colon + 1, &rule, diags) < 0) return -1;
+    if (read_keys(colon ? colon + 1 : NULL, &rule, diags) < 0) return -1;
     VEC_PUSH(arena, &weights->rules, rule);
     return 0;
 }
@@ -223,10 +236,11 @@ static int small_product(struct walk *walk, const struct node *node) {
     const struct small small = small_of(walk, weight, rule, turned);
     const int scale = build_cast(&walk->builder, small.scale, tensor_of(walk, node->inputs[0])->dtype);
     const struct attr attrs[] = {attr_of_text("codes", rt_dtypes[rule->type->codes].name),
-                                 attr_of_float("offset", rule->type->offset), attr_of_int("trans_b", 1)};
-    return scale < 0
-               ? -1
-               : build(&walk->builder, OP_DequantMatMul, 4, (int[]){node->inputs[0], small.codes, scale, -1}, 3, attrs);
+                                 attr_of_float("offset", rule->type->offset), attr_of_int("trans_b", 1),
+                                 attr_of_int("rounded", 1)};
+    return scale < 0 ? -1
+                     : build(&walk->builder, OP_DequantMatMul, 4, (int[]){node->inputs[0], small.codes, scale, -1},
+                             3 + rule->rounded, attrs);
 }
 
 /* Rows of a table: (codes - offset) * scale, in groups. */

@@ -278,7 +278,8 @@ whose rows are gathered, as embeddings are: with a scale for every 32 inputs, or
 'int8,*mlp*=int4:group=64'` has 4 bits for weights whose names, or the names of the nodes that read them, match, and 8 for the
 rest. Codes and scales of 4 bits are those of matmul_nbits_quantizer, and of 8 bits those of llama.cpp's Q8_0, whose scales are
 rounded to 16 bits. Ranks hold parts of the same codes. Weights whose number of inputs is no multiple of the group stay as they
-are, and a note says so. The quantised weights are stored in the compiled program.
+are, and a note says so. The quantised weights are stored in the compiled program. `int4:activations=int8` lets kernels round the other operand to 8
+bits, in the same groups, as llama.cpp does and ONNX Runtime at accuracy level 4: faster, and less exact.
 
 This table,
 written by `tests/quantised/quantised.py --table`, compares small models with random weights with ONNX Runtime. Forms:
