@@ -28,11 +28,23 @@ struct runs {
     int64_t channels, first; /* of x; those of the group begin at `first` */
     int64_t taps, length;    /* of a run: window elements, and floats */
     int64_t inner_end;       /* pixels of a line before it do not read beyond x's last column */
+    const int64_t *offset;   /* of each run, from the window's first element; NULL: they are too many */
 };
 
 #define LINE      64 /* bytes of a cache line */
 #define BAND      56 /* pixels of which all groups are computed before the next, if groups share cache lines of x */
+#define LONG_RUN  64 /* elements that a call of memcpy copies faster */
 #define MOST_RUNS 64 /* of a window that is read in place */
+
+/* memcpy, whose call costs more than copying a few elements. */
+static inline void copy_few(float *to, const float *from, int64_t n) {
+    if (n > LONG_RUN) {
+        memcpy(to, from, (size_t)n * sizeof *to);
+        return;
+    }
+    for (; n >= 4; n -= 4, to += 4, from += 4) memcpy(to, from, 4 * sizeof *to);
+    for (; n > 0; n--) *to++ = *from++;
+}
 
 /* Elements [from, end) of a run whose first window element reads column `at` of x. */
 static inline void copy_run(float *to, const float *line, const struct runs *runs, int64_t at, int64_t from,
@@ -41,7 +53,7 @@ static inline void copy_run(float *to, const float *line, const struct runs *run
                   low = max_i64(from, min_i64(-at * step, end)),
                   high = max_i64(low, min_i64(end, (extent - at) * step));
     for (int64_t i = from; i < low; i++) to[i - from] = 0;
-    if (high > low) memcpy(to + low - from, line + at * runs->channels + low, (size_t)(high - low) * sizeof *to);
+    if (high > low) copy_few(to + low - from, line + at * runs->channels + low, high - low);
     for (int64_t i = high; i < end; i++) to[i - from] = 0;
 }
 
@@ -62,6 +74,26 @@ static inline void copy_window(float *to, const float *x, const struct runs *run
     }
 }
 
+/* The offset in x of the window at position o, or -1 if it is not inside of x. */
+static inline int64_t inside_at(const struct runs *runs, const int64_t *o) {
+    const struct rt_window *w = &runs->conv->window;
+    int64_t from[3];
+    for (int d = 0; d < 3; d++) {
+        from[d] = rt_window_at(w, d, o[d], 0);
+        if (from[d] < 0 || rt_window_at(w, d, o[d], w->k[d] - 1) >= w->x[d]) return -1;
+    }
+    return ((from[0] * w->x[1] + from[1]) * w->x[2] + from[2]) * runs->channels;
+}
+
+/* Columns [p, end) of the window that begins at x and is inside of it. */
+static inline void copy_inside(float *to, const float *x, const struct runs *runs, int64_t p, int64_t end) {
+    int64_t run = p / runs->length, from = p - run * runs->length;
+    for (int64_t n; p < end; p += n, to += n, run++, from = 0) {
+        n = min_i64(runs->length - from, end - p);
+        copy_few(to, x + runs->offset[run] + from, n);
+    }
+}
+
 static void collect_windows(float *to, const struct rt_packed_product *product, int64_t row, int64_t rows, int64_t p,
                             int64_t depth) {
     const struct runs *runs = product->window;
@@ -69,7 +101,11 @@ static void collect_windows(float *to, const struct rt_packed_product *product, 
     int64_t o[3] = {row % w->y_plane / (w->y[1] * w->y[2]), row / w->y[2] % w->y[1], row % w->y[2]};
     const float *x = product->a + row / w->y_plane * w->x_plane * runs->channels + runs->first;
     for (int64_t i = 0; i < rows; i++, to += RT_GEMM_LEFT_ROW) {
-        copy_window(to, x, runs, o, p, p + depth);
+        const int64_t inside = runs->offset ? inside_at(runs, o) : -1;
+        if (inside >= 0)
+            copy_inside(to, x + inside, runs, p, p + depth);
+        else
+            copy_window(to, x, runs, o, p, p + depth);
         if (++o[2] < w->y[2]) continue;
         o[2] = 0;
         if (++o[1] < w->y[1]) continue;
@@ -83,14 +119,10 @@ static void collect_windows(float *to, const struct rt_packed_product *product, 
 static int64_t reach_windows(const float **at, const struct rt_packed_product *product, int64_t row) {
     const struct runs *runs = product->window;
     const struct rt_window *w = &runs->conv->window;
-    const int64_t o[3] = {row % w->y_plane / (w->y[1] * w->y[2]), row / w->y[2] % w->y[1], row % w->y[2]};
-    int64_t from[3];
-    for (int d = 0; d < 3; d++) {
-        from[d] = rt_window_at(w, d, o[d], 0);
-        if (from[d] < 0 || rt_window_at(w, d, o[d], w->k[d] - 1) >= w->x[d]) return 0;
-    }
-    *at = product->a + runs->first +
-          (row / w->y_plane * w->x_plane + (from[0] * w->x[1] + from[1]) * w->x[2] + from[2]) * runs->channels;
+    const int64_t o[3] = {row % w->y_plane / (w->y[1] * w->y[2]), row / w->y[2] % w->y[1], row % w->y[2]},
+                  inside = inside_at(runs, o);
+    if (inside < 0) return 0;
+    *at = product->a + runs->first + row / w->y_plane * w->x_plane * runs->channels + inside;
     return runs->inner_end - o[2];
 }
 
@@ -156,12 +188,12 @@ void rt_conv_panels(struct rt *rt, float *y, const float *x, const float *panels
     const struct rt_window *window = &conv->window;
     const int64_t group = conv->groups;
     int64_t first, offset[MOST_RUNS];
-    struct runs runs = {conv, group * conv->c, 0, window->dilation[2] == 1 && group == 1 ? window->k[2] : 1, 0, 0};
+    struct runs runs = {conv, group * conv->c, 0, window->dilation[2] == 1 && group == 1 ? window->k[2] : 1, 0, 0, NULL};
     runs.length = runs.taps * conv->c;
     rt_window_reach(window, window->k[2] - 1, &first, &runs.inner_end);
     const struct rt_gemm_places places = {window->stride[2] * runs.channels, runs.length, offset, reach_windows};
     const int in_order = reads_in_order(conv), in_place = !in_order && window->taps / runs.taps <= MOST_RUNS;
-    if (in_place) place_runs(offset, &runs);
+    if (in_place) place_runs(offset, &runs), runs.offset = offset;
     const struct rt_packed_product product = {.y = y,
                                               .a = x,
                                               .b = panels,
