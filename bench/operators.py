@@ -1,17 +1,20 @@
 #!/usr/bin/env python3
 """Times single operators beside ONNX Runtime, one thread each, and writes docs/operator-speeds.md:
 
-    bench/operators.py --rankc RANKC [--rounds N] [--only PREFIX]... [--page FILE.md]
+    bench/operators.py compile --rankc RANKC --work DIR [--only PREFIX]...
+    bench/operators.py time --rankc RANKC --work DIR [--rounds N] [--only PREFIX]...
+    bench/operators.py page --work DIR --page FILE.md
 
 Each model is one operator (opset 21). A round is a run of both, in turns; a run's time is the shortest of several steps, and the
-ratio is the median of the rounds'. Needs numpy, onnx and onnxruntime."""
+ratio is the median of the rounds'. DIR keeps programs and rounds, so a few cases can be timed at a time; timing a case again
+replaces its rounds. Needs numpy, onnx and onnxruntime."""
 import argparse
 import json
 import os
+import re
 import statistics
 import subprocess
 import sys
-import tempfile
 import time
 
 import numpy as np
@@ -160,24 +163,29 @@ def step_of_peer(session, inputs):
     return min(times)
 
 
-def measure(args, work, op, inputs, constants, attributes):
-    """(rankc, ONNX Runtime) in ms of each round."""
-    inputs = {name: np.asarray(array) for name, array in inputs.items()}
+def compile_case(args, work, op, inputs, constants, attributes):
+    os.makedirs(work, exist_ok=True)
     write(f"{work}/model.onnx", op, inputs, constants, attributes)
     for name, array in inputs.items():
         np.save(f"{work}/{name}.npy", array)
     subprocess.run([args.rankc, "compile", f"{work}/model.onnx", "-o", f"{work}/out", "-q", "--reuse", "override"], check=True)
+
+
+def time_case(args, work, inputs):
+    """Writes (rankc, ONNX Runtime) in ms of each round."""
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1
     session = onnxruntime.InferenceSession(f"{work}/model.onnx", options, providers=["CPUExecutionProvider"])
-    return [(step_of_rankc(args.rankc, work, inputs), step_of_peer(session, inputs)) for _ in range(args.rounds)]
+    rounds = [(step_of_rankc(args.rankc, work, inputs), step_of_peer(session, inputs)) for _ in range(args.rounds)]
+    with open(f"{work}/rounds.json", "w", encoding="ascii") as file:
+        json.dump(rounds, file)
 
 
 PAGE = """# Single operators beside ONNX Runtime
 
 Written by `bench/operators.py`; do not edit. One thread each, f32 unless the operator says otherwise; {rounds} rounds in turns. The
 ratio is ONNX Runtime's time to rankc's, so more is better: the median of the rounds, and the least and the most. ONNX Runtime
-{version}; machine: {machine}. Images are [8, 64, 56, 56].
+{version}; machine: {machine}. Images are [8, 64, 56, 56]. Geometric mean of the ratios: {mean:.2f}.
 """
 
 
@@ -186,30 +194,68 @@ def processor():
         return next((line.split(":")[1].strip() for line in file if line.startswith("model name")), "unknown")
 
 
+def row(name, rounds):
+    own, peer = (min(times) for times in zip(*rounds))
+    ratios = sorted(b / a for a, b in rounds)
+    return f"| {name} | {own:.3f} | {peer:.3f} | {statistics.median(ratios):.2f} ({ratios[0]:.2f} to {ratios[-1]:.2f}) |"
+
+
+def directory(args, name):
+    return os.path.join(args.work, re.sub("[^A-Za-z0-9]+", "_", name))
+
+
+def rounds_of(args, name):
+    """None where the case was not timed."""
+    try:
+        with open(f"{directory(args, name)}/rounds.json", encoding="ascii") as file:
+            return json.load(file)
+    except FileNotFoundError:
+        return None
+
+
+def run_cases(args):
+    for cases in FAMILIES.values():
+        for name, op, inputs, constants, attributes in cases():
+            if args.only and not any(name.startswith(prefix) for prefix in args.only):
+                continue
+            inputs = {key: np.asarray(array) for key, array in inputs.items()}
+            if args.step == "compile":
+                compile_case(args, directory(args, name), op, inputs, constants, attributes)
+            else:
+                time_case(args, directory(args, name), inputs)
+                print(row(name, rounds_of(args, name)), flush=True)
+
+
+def write_page(args):
+    names = {family: [name for name, *_ in cases()] for family, cases in FAMILIES.items()}
+    timed = {name: rounds_of(args, name) for name in sum(names.values(), [])}
+    if missing := [name for name, rounds in timed.items() if not rounds]:
+        sys.exit(f"not timed: {'; '.join(missing)}")
+    mean = statistics.geometric_mean(statistics.median(b / a for a, b in rounds) for rounds in timed.values())
+    lines = [PAGE.format(rounds=min(map(len, timed.values())), version=onnxruntime.__version__, machine=processor(), mean=mean)]
+    for family in FAMILIES:
+        lines += [f"## {family}\n", "| operator | rankc, ms | ONNX Runtime, ms | ratio |", "| --- | ---: | ---: | ---: |"]
+        lines += [row(name, timed[name]) for name in names[family]] + [""]
+    with open(args.page, "w", encoding="ascii") as file:
+        file.write("\n".join(lines).rstrip() + "\n")
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rankc", required=True)
+    parser.add_argument("step", choices=("compile", "time", "page"))
+    parser.add_argument("--rankc")
+    parser.add_argument("--work", required=True, help="where programs and rounds are kept")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--only", action="append", default=[], help="a prefix of the names of cases")
     parser.add_argument("--page")
     args = parser.parse_args()
-    args.rankc = os.path.abspath(args.rankc)
-    lines = [PAGE.format(rounds=args.rounds, version=onnxruntime.__version__, machine=processor())]
-    for family, cases in FAMILIES.items():
-        lines += [f"## {family}\n", "| operator | rankc, ms | ONNX Runtime, ms | ratio |", "| --- | ---: | ---: | ---: |"]
-        for name, *case in cases():
-            if args.only and not any(name.startswith(prefix) for prefix in args.only):
-                continue
-            with tempfile.TemporaryDirectory() as work:
-                rounds = measure(args, work, *case)
-            own, peer = (min(times) for times in zip(*rounds))
-            ratios = sorted(b / a for a, b in rounds)
-            lines.append(f"| {name} | {own:.3f} | {peer:.3f} | {statistics.median(ratios):.2f} ({ratios[0]:.2f} to {ratios[-1]:.2f}) |")
-            print(lines[-1], flush=True)
-        lines.append("")
-    if args.page:
-        with open(args.page, "w", encoding="ascii") as file:
-            file.write("\n".join(lines).rstrip() + "\n")
+    if (args.page if args.step == "page" else args.rankc) is None:
+        parser.error(f"{args.step} needs {'--page' if args.step == 'page' else '--rankc'}")
+    args.rankc = args.rankc and os.path.abspath(args.rankc)
+    if args.step == "page":
+        write_page(args)
+    else:
+        run_cases(args)
     return 0
 
 
