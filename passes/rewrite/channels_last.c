@@ -9,7 +9,9 @@
  * A convolution becomes one of channels last between two moves, a Transpose of its input and one back of its result.
  * What reads the latter reads the former's input instead, if it works on dimensions in any order: it computes with
  * channels last, and the move back stands behind it. A row of `movers` says how its attributes change. In the end moves
- * are left where an operator needs the model's order, and at inputs and outputs; those that none reads are removed. */
+ * are left where an operator needs the model's order, and at inputs and outputs; those that none reads are removed. A
+ * convolution that would stand alone between its two moves is left as it is, unless Winograd's algorithm makes up for
+ * them. */
 #include <string.h>
 
 #include "ir/build.h"
@@ -33,6 +35,7 @@ struct walk {
     bool trains;
     const bool *excluded;
     const int *readers; /* before the walk */
+    const bool *leads;  /* per tensor, before the walk: what reads it may save its move back */
     int ntensors;
 };
 
@@ -293,6 +296,13 @@ static bool suits_winograd(const struct walk *walk, const struct node *node) {
     return true;
 }
 
+/* It would be between two moves of its own. Integers are convolved faster with channels last all the same. */
+static bool stands_alone(const struct walk *walk, const struct node *node) {
+    return node->op->id == OP_Conv && before_move(walk, node->inputs[0]) < 0 &&
+           !keeps_order(tensor_of(walk, node->inputs[0]), 1) && !walk->leads[node->outputs[0]] &&
+           !keeps_order(tensor_of(walk, node->outputs[0]), 1) && !suits_winograd(walk, node);
+}
+
 static int convolve(struct walk *walk, const struct node *node) {
     struct attr *attrs = ARENA_ARRAY(walk->builder.graph->arena, struct attr, node->nattrs + 2);
     int nattrs = node->nattrs, *inputs = ARENA_ARRAY(walk->builder.graph->arena, int, node->ninputs);
@@ -398,7 +408,9 @@ static int replacement(struct walk *walk, const struct node *node) {
     if (node->op->id == OP_Reshape) return flattened(walk, node);
     const bool convolves =
         node->op->id == OP_Conv || node->op->id == OP_IntConv || (walk->trains && is_convolution(node));
-    if (convolves ? !is_candidate(walk, node) : !mover || !reads_moved(walk, node, mover)) return REWRITE_KEPT;
+    if (convolves ? !is_candidate(walk, node) || (!walk->trains && stands_alone(walk, node))
+                  : !mover || !reads_moved(walk, node, mover))
+        return REWRITE_KEPT;
     const int made = convolves ? convolve(walk, node) : build_moved(walk, node, mover);
     if (made < 0) return made;
     if (node->op->id == OP_ConvWeightGrad) { /* of the model's order */
@@ -419,12 +431,32 @@ static int replaced(void *env, int id) {
     return tensor;
 }
 
+/* A convolution may read an image of channels last, a Transpose may be undone and a Reshape flattened; other operators
+ * save the move back if what they compute needs none, or is read by one of these. */
+static const bool *find_leads(const struct walk *walk) {
+    const struct graph *graph = walk->builder.graph;
+    bool *leads = ARENA_ARRAY(graph->arena, bool, graph->tensors.n + 1);
+    for (int i = graph->order.n - 1; i >= 0; i--) {
+        const struct node *node = &graph->nodes.at[graph->order.at[i]];
+        const enum op_id id = node->op->id;
+        const bool ends = id == OP_Conv || id == OP_IntConv || id == OP_Transpose || id == OP_Reshape;
+        const struct mover *mover = ends ? NULL : mover_of(walk, node);
+        const int y = node->noutputs ? node->outputs[0] : -1;
+        const bool saves = mover && (leads[y] || (tensor_of(walk, y)->ndim > 2 && keeps_order(tensor_of(walk, y), 1)));
+        const int images = ends ? 1 : saves ? mover->images : 0;
+        for (int k = 0; k < node->ninputs && k < images; k++)
+            if (node->inputs[k] >= 0) leads[node->inputs[k]] = true;
+    }
+    return leads;
+}
+
 int pass_channels_last(struct graph *graph, const struct pass_context *context) {
     struct walk walk = {.builder = {graph, context->diags, NULL}, .ntensors = graph->tensors.n};
     if (context->library_products || !context->block_epilogues || (graph->train && !all_trainable(graph))) return 0;
     walk.trains = graph->train;
     walk.excluded = packing_excluded(graph, graph->arena);
     walk.readers = graph_readers(graph, graph->arena);
+    walk.leads = find_leads(&walk);
     if (rewrite_each(graph, replaced, &walk) < 0) return -1;
     return pass_dce(graph, context);
 }
