@@ -41,7 +41,7 @@ struct rt;
  *                   window is outside x.
  * max_pool_grad     gradient of max_pool: dy(o) is added to dx where max_pool found y(o): at the first of equal
  *                   elements but the last NaN, as in PyTorch; nowhere for a window outside x.
- * average_pool      ONNX AveragePool-19: the sum divided by the number of elements inside x or, with
+ * average_pool      ONNX AveragePool-19: the sum times 1 / the number of elements inside x or, with
  *                   count_include_pad, inside x padded by begin and end. Windows are summed in row-major order.
  * *_pool_last, *_pool_grad_last
  *                   the same of channels last, (batch, .., c): the same bits. */

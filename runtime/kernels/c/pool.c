@@ -1,7 +1,6 @@
 #include "kernels.h"
 
-#include "conv_shape.h"
-#include "internal.h"
+#include "pool.h"
 #include "types.h"
 
 #include <math.h>
@@ -97,19 +96,11 @@ static int64_t piece_start(const struct rt_window *w, const struct piece *piece)
     return piece->plane * w->y_plane + (piece->depth * w->y[1] + piece->row) * w->y[2] + piece->column;
 }
 
-/* How many window elements, from a window that begins at `at`, lie in [least, end). */
-static int64_t count_inside(int64_t at, int64_t k, int64_t dilation, int64_t least, int64_t end) {
-    int64_t count = 0;
-    if (at >= least && at + (k - 1) * dilation < end) return k;
-    for (int64_t i = 0; i < k; i++) count += at + i * dilation >= least && at + i * dilation < end;
-    return count;
-}
-
 /* Planes and rows of the result, as one number. */
 struct pool {
     struct rt_window window;
     int64_t rows, items;
-    int64_t before[3], after[3]; /* padding that counts as elements of a mean */
+    struct rt_pool_padding padding;
 };
 
 static struct pool pool_of(struct rt_window window, const int64_t *y_dims) {
@@ -122,13 +113,15 @@ static int pays(const struct pool *pool) {
     return (double)pool->items * (double)pool->window.y[2] * (double)pool->window.taps >= PARALLEL_WORK;
 }
 
-/* Elements that the window at o counts in dimension d. */
 static int64_t counted(const struct pool *pool, int d, int64_t o) {
-    const struct rt_window *w = &pool->window;
-    return count_inside(rt_window_at(w, d, o, 0), w->k[d], w->dilation[d], -pool->before[d], w->x[d] + pool->after[d]);
+    return rt_pool_counted(&pool->window, &pool->padding, d, o);
 }
 
 #define T     TYPE(SUFFIX)
+#define PART  "larger.inc"
+#define TYPES FLOATS
+#include "each.inc"
+
 #define PART  "pool.inc"
 #define TYPES FLOATS
 #include "each.inc"

@@ -1,7 +1,6 @@
 #include "conv.h"
 
-#include "conv_shape.h"
-#include "internal.h"
+#include "pool.h"
 #include "types.h"
 
 /* Pooling of channels last: a block of channels stays in registers while the elements of a window are combined, in the
@@ -10,8 +9,8 @@ enum { BLOCK = 32, NARROW = 8 };
 
 struct pool_last {
     struct rt_window window;
-    int64_t channels, lines;     /* lines of y, of all samples */
-    int64_t before[3], after[3]; /* padding that counts as elements of a mean */
+    int64_t channels, lines; /* lines of y, of all samples */
+    struct rt_pool_padding padding;
 };
 
 static struct pool_last pool_of(int ndim, const int64_t *x_dims, const int64_t *y_dims, const int64_t *window,
@@ -30,18 +29,11 @@ static int pays(const struct pool_last *pool) {
     return (double)pool->lines * (double)w->y[2] * (double)pool->channels * (double)w->taps >= PARALLEL_WORK;
 }
 
-/* Elements that the window at o counts in dimension d: inside of x or of the padding that counts. */
-static int64_t counted(const struct pool_last *pool, int d, int64_t o) {
-    const struct rt_window *w = &pool->window;
-    int64_t count = 0;
-    for (int64_t k = 0; k < w->k[d]; k++) {
-        const int64_t at = rt_window_at(w, d, o, k);
-        count += at >= -pool->before[d] && at < w->x[d] + pool->after[d];
-    }
-    return count;
-}
-
 #define T     TYPE(SUFFIX)
+#define PART  "larger.inc"
+#define TYPES FLOATS
+#include "each.inc"
+
 #define PART  "pool_last.inc"
 #define TYPES FLOATS
 #include "each.inc"
