@@ -188,7 +188,8 @@ void rt_conv_panels(struct rt *rt, float *y, const float *x, const float *panels
     const struct rt_window *window = &conv->window;
     const int64_t group = conv->groups;
     int64_t first, offset[MOST_RUNS];
-    struct runs runs = {conv, group * conv->c, 0, window->dilation[2] == 1 && group == 1 ? window->k[2] : 1, 0, 0, NULL};
+    struct runs runs = {conv, group * conv->c, 0, window->dilation[2] == 1 && group == 1 ? window->k[2] : 1, 0, 0,
+                        NULL};
     runs.length = runs.taps * conv->c;
     rt_window_reach(window, window->k[2] - 1, &first, &runs.inner_end);
     const struct rt_gemm_places places = {window->stride[2] * runs.channels, runs.length, offset, reach_windows};
