@@ -24,7 +24,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 
 /* Note [Shuffling]
  * A pseudo-random permutation that needs no memory: a Feistel network over 2 * half bits, whose rounds mix one half of
@@ -351,17 +350,6 @@ static int find_batch(struct feed *feed, struct rank *self) {
 
 /* Memory */
 
-/* Huge pages where the kernel has them, as arenas have: pools and reductions of large inputs take up to a third less
- * time than with pages of 4 KiB. */
-static void *allocate_input(size_t bytes) {
-    enum { HUGE_PAGE = 2 << 20 };
-    void *memory = NULL;
-    if (bytes < HUGE_PAGE) return malloc(bytes + 1);
-    if (posix_memalign(&memory, HUGE_PAGE, bytes)) return NULL;
-    madvise(memory, bytes, MADV_HUGEPAGE);
-    return memory;
-}
-
 static bool allocate(struct feed *feed) {
     const size_t slots = (size_t)feed->slots, inputs = (size_t)feed->program->ninputs;
     feed->buffers = calloc(slots * inputs + 1, sizeof *feed->buffers);
@@ -371,7 +359,7 @@ static bool allocate(struct feed *feed) {
         const struct rt_port *port = &feed->program->inputs[b % inputs];
         int64_t count = 0;
         rt_product(port->dims, port->ndim, &count);
-        feed->buffers[b] = allocate_input((size_t)count * rt_dtype_bytes(port->dtype));
+        feed->buffers[b] = malloc((size_t)count * rt_dtype_bytes(port->dtype) + 1);
         if (!feed->buffers[b]) return false;
     }
     for (size_t j = 0; j < slots; j++) feed->samples[j] = (const void *const *)(feed->buffers + j * inputs);
