@@ -347,7 +347,8 @@ struct made {
     const struct dims *dims;
 };
 
-/* Splits operand `own` of what was made as the other node splits its operand `k`; with channels last if `last`. */
+/* Splits operand `own` of what was made as the other node splits its operand `k`; with channels last if `last`, where
+ * `own` may have further dimensions before. */
 static void split_like(const struct made *made, int own, int k, bool last) {
     struct node *node = &made->graph->nodes.at[made->id];
     const int naxes = made->graph->mesh.naxes;
@@ -360,8 +361,8 @@ static void split_like(const struct made *made, int own, int k, bool last) {
         struct cut_option options[RT_MAX_NDIM];
         int64_t blocks, grain;
         if (split->factor < 0 || node->split[axes[i]].factor >= 0) continue;
-        const int d = dims_dim_cut(made->dims, k, split, &blocks, &grain),
-                  to = d < 0 || !last ? d : image_place(d, made->dims->operand[k].ndim);
+        const int d = dims_dim_cut(made->dims, k, split, &blocks, &grain), ndim = dims.operand[own].ndim,
+                  to = d < 0 || !last ? d : image_place(d + ndim - made->dims->operand[k].ndim, ndim);
         if (to >= 0 && dims_cut_options(&dims, own, to, blocks, grain, options))
             dims_nest(node->split, naxes, axes[i], &options[0].split);
     }
@@ -377,6 +378,12 @@ static void split_moved(const struct made *made) {
     split_like(made, made->dims->ninputs, made->dims->ninputs, true);
     for (int k = 0; k < made->dims->ninputs; k++)
         if (made->dims->operand[k].ndim == made->dims->operand[made->dims->ninputs].ndim) split_like(made, k, k, true);
+}
+
+/* True if the node is the move of tensor x, a Reshape, and that Reshape in one (build). */
+static bool is_one_with(const struct graph *graph, const struct node *node, int x) {
+    const struct node *before = x < 0 ? NULL : graph_producer(graph, x);
+    return node->op->id == OP_Reshape && before && before->op->id == OP_Reshape && before->inputs[0] == node->inputs[0];
 }
 
 /* Ranks and stages share the nodes from `first` on, which were made for node `id`, as they do that node; moves are
@@ -397,7 +404,10 @@ static void place_made(struct walk *walk, int id, int first) {
         }
         if (i + 1 == graph->nodes.n) split_like(&made, 1, from.ninputs, false);
         for (int k = 0; k < from.ninputs; k++)
-            if (node->inputs[0] == from.inputs[k]) split_like(&made, 0, k, false);
+            if (node->inputs[0] == from.inputs[k])
+                split_like(&made, 0, k, false);
+            else if (is_one_with(graph, node, from.inputs[k]))
+                split_like(&made, 1, k, true);
     }
 }
 
