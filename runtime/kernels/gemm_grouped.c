@@ -3,6 +3,7 @@
 #include "../base/shape/panel.h"
 #include "c/internal.h"
 #include "gemm.h"
+#include "gemm_quads.h"
 
 #include <float.h>
 #include <math.h>
@@ -319,7 +320,6 @@ static void multiply_plain(const struct rt_grouped_product *product, struct rt_b
 }
 
 #ifdef __x86_64__
-#include <cpuid.h>
 #include <immintrin.h>
 
 /* Vectors of ELEMENTS numbers of 32 bits; ROWS of y are held in registers, two vectors wide. CODES(w, zero, bits): the
@@ -408,26 +408,15 @@ __attribute__((target("avx2"))) static inline __m256i dot_pairs(__m256i sum, __m
 #define TARGET __attribute__((target("avx2,fma")))
 #include "gemm_grouped.inc"
 
-static int has_avx512(void) {
-    return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-           __builtin_cpu_supports("avx512vnni");
-}
-
 static int has_avx2(void) {
     return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
-}
-
-/* AVX-VNNI is bit 4 of eax in subleaf 1 of leaf 7. */
-static int has_avxvnni(void) {
-    unsigned a = 0, b = 0, c = 0, d = 0;
-    return has_avx2() && __get_cpuid_count(7, 1, &a, &b, &c, &d) && (a >> 4 & 1);
 }
 #endif
 
 const struct rt_gemm_grouped rt_gemm_grouped[] = {
 #ifdef __x86_64__
-    {"avx512-vnni", has_avx512, multiply_avx512},
-    {"avx-vnni", has_avxvnni, multiply_avxvnni},
+    {"avx512-vnni", rt_has_avx512_vnni, multiply_avx512},
+    {"avx-vnni", rt_has_avx_vnni, multiply_avxvnni},
     {"avx2", has_avx2, multiply_avx2},
 #endif
     {"plain", NULL, multiply_plain}};

@@ -310,7 +310,7 @@ __attribute__((target("avx2"))) static inline __m256i dot_pairs(__m256i sum, __m
 #define TARGET __attribute__((target("avx2")))
 #include "gemm_quads.inc"
 
-static int has_avx512(void) {
+int rt_has_avx512_vnni(void) {
     return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
            __builtin_cpu_supports("avx512vnni");
 }
@@ -320,16 +320,16 @@ static int has_avx2(void) {
 }
 
 /* AVX-VNNI is bit 4 of eax in subleaf 1 of leaf 7. */
-static int has_avxvnni(void) {
+int rt_has_avx_vnni(void) {
     unsigned a = 0, b = 0, c = 0, d = 0;
-    return has_avx2() && __get_cpuid_count(7, 1, &a, &b, &c, &d) && (a >> 4 & 1);
+    return has_avx2() && __builtin_cpu_supports("fma") && __get_cpuid_count(7, 1, &a, &b, &c, &d) && (a >> 4 & 1);
 }
 #endif
 
 const struct rt_gemm_quads rt_gemm_quads[] = {
 #ifdef __x86_64__
-    {"avx512-vnni", has_avx512, multiply_avx512},
-    {"avx-vnni", has_avxvnni, multiply_avxvnni},
+    {"avx512-vnni", rt_has_avx512_vnni, multiply_avx512},
+    {"avx-vnni", rt_has_avx_vnni, multiply_avxvnni},
     {"avx2", has_avx2, multiply_avx2},
 #endif
     {"plain", NULL, multiply_plain}};

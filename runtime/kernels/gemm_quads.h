@@ -60,6 +60,12 @@ struct rt_gemm_quads {
 };
 extern const struct rt_gemm_quads rt_gemm_quads[];
 
+#ifdef __x86_64__
+/* Whether the processor has sums of quads of 8-bit products: in vectors of 512 bits, and of 256 (AVX-VNNI). */
+int rt_has_avx512_vnni(void);
+int rt_has_avx_vnni(void);
+#endif
+
 /* The best row that this processor supports, or plain C. */
 const struct rt_gemm_quads *rt_gemm_quads_choose(int reference);
 
