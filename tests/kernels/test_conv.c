@@ -8,23 +8,7 @@
 #include <math.h>
 #include <string.h>
 
-enum recorded_kind {
-    RECORDED_CONV,
-    RECORDED_TRANSPOSE,
-    RECORDED_WEIGHTS,
-    RECORDED_MAX,
-    RECORDED_MAX_GRAD,
-    RECORDED_AVERAGE
-};
-
-struct recorded {
-    enum recorded_kind kind;
-    int ndim;
-    int64_t x[5], w[5], y[5], group, stride[3], dilation[3], begin[3], end[3];
-    int count_include_pad;
-    const double *expected;
-};
-
+#include "recorded_case.h"
 #include "recorded_conv.h"
 
 /* Recorded values ------------------------------------------------------------------------------------------------- */
