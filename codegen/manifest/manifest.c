@@ -729,6 +729,7 @@ const char *manifest_text(const struct manifest *manifest) {
     rt_json_key_open(writer, "keys", '{', RT_JSON_LINES);
     put_key(writer, "graph", manifest->graph_key);
     put_key(writer, "plan", manifest->plan_key);
+    if (manifest->info->training) put_key(writer, "work", manifest->work_key);
     rt_json_close(writer, '}');
     if (graph->open) put_sizes(writer, graph->open, manifest->sizes);
     struct uses uses;

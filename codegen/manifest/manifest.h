@@ -25,7 +25,7 @@ struct manifest {
     const struct sources *sources;
     const struct program_info *info;
     const struct target *target;
-    const struct key *graph_key, *plan_key;
+    const struct key *graph_key, *plan_key, *work_key;
     const struct program *program; /* NULL: nothing was generated */
     const struct slices *slices;   /* NULL: weights are read where the model has them */
     const int64_t *sizes;          /* at which "touched" says what a call touches, by open->all; NULL: it does not */

@@ -275,6 +275,21 @@ static int find_machine(const char **profile, struct cli *cli) {
     return *profile ? 0 : diag_error(cli->diags, 500, EXIT_LIMIT, NULL, "out of memory");
 }
 
+/* E0901 in one of several processes of an MPI launcher: each would start all the ranks. */
+static int check_alone(const char *program, struct cli *cli) {
+    static const char *const sizes[] = {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE"};
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        const char *size = getenv(sizes[i]);
+        if (!size || strtol(size, NULL, 10) < 2) continue;
+        diag_error(cli->diags, 901, EXIT_USAGE, NULL, "mpirun started rankc %s times, and each would start all ranks",
+                   diag_quote(cli->diags, size));
+        diag_help(cli->diags, "mpirun -n N %s, where N is a multiple of the plan's ranks, or rankc without mpirun",
+                  program);
+        return -1;
+    }
+    return 0;
+}
+
 int start_program(const struct compiled_model *compiled, const struct option_texts *more, struct cli *all) {
     struct options options = *all->options;
     struct cli here = *all, *cli = &here;
@@ -282,6 +297,7 @@ int start_program(const struct compiled_model *compiled, const struct option_tex
     here.options = &options;
     if (find_machine(&options.profile, cli)) return -1;
     const char *program = arena_printf(cli->arena, "%s/build/run", compiled->directory);
+    if (check_alone(program, cli)) return -1;
     if (access(program, X_OK)) {
         diag_error(cli->diags, 607, EXIT_SYSTEM, NULL, "cannot find the program %s: %s",
                    diag_quote(cli->diags, program), strerror(errno));

@@ -35,7 +35,7 @@ static void add_word(const struct comparison *comparison, struct words *words, c
 
 static int write_inputs(const struct comparison *comparison, const char *name, enum rt_dtype type,
                         struct words *words) {
-    struct random_inputs inputs = {.sizes = comparison->sizes};
+    struct random_inputs inputs = {.sizes = comparison->sizes, .given = &comparison->cli->options->inputs};
     const char *prefix = arena_printf(comparison->cli->arena, "%s/%s", comparison->work, name);
     if (random_inputs_write(&inputs, comparison->compiled->root, prefix, type, comparison->cli->arena,
                             comparison->cli->diags) < 0)
@@ -279,6 +279,8 @@ int cli_verify(struct cli *cli) {
     if (cli->options->given[OPT_RUNTIME_NGPUS] && !cli->options->numeric)
         return diag_error(cli->diags, 200, EXIT_USAGE, NULL,
                           "--runtime-ngpus needs --numeric: the proof holds for any number of scale units");
+    if (cli->options->inputs.all.n && !cli->options->numeric)
+        return diag_error(cli->diags, 200, EXIT_USAGE, NULL, "--input needs --numeric: the proof holds for all values");
     if (cli->options->dims.all.n && !cli->options->numeric)
         return diag_error(cli->diags, 200, EXIT_USAGE, NULL, "--dim needs --numeric: the proof holds for all sizes");
     if (compiled_open(&compiled, cli->options->operand, cli)) return -1;

@@ -253,7 +253,7 @@ static struct program_info info_of(const struct check *check, int nfiles) {
                                 .runtime_cflags = build_cflags,
                                 .runtime_libs = build_libs,
                                 .key = check->keys.plan.hex,
-                                .work = check->keys.work,
+                                .work = check->keys.work.hex,
                                 .nfiles = nfiles,
                                 .copies = sliced_weights_present(root)};
     const char *with_runtime = reuse_keys_part(&check->keys.plan, "with-runtime");
@@ -383,6 +383,7 @@ static int check_result(const struct check *check, const struct rankplan *plan, 
                                       .target = check->target,
                                       .graph_key = &check->keys.graph,
                                       .plan_key = &check->keys.plan,
+                                      .work_key = &check->keys.work,
                                       .program = &program,
                                       .slices = info.copies ? &slices : NULL};
     const char *text = manifest_text(&manifest);
@@ -467,6 +468,7 @@ int driver_show_at(const char *dir, const struct options *options, struct arena 
                                           .target = check.target,
                                           .graph_key = &check.keys.graph,
                                           .plan_key = &check.keys.plan,
+                                          .work_key = &check.keys.work,
                                           .sizes = sizes};
         *manifest_json = manifest_text(&manifest);
         if (!*manifest_json) status = diag_error(diags, 500, EXIT_LIMIT, NULL, "out of memory");

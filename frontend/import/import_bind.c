@@ -140,8 +140,7 @@ void import_binds(struct sizes *sizes, struct scope *scope) {
         int k = 0;
         while (k < import->ports.n && strcmp(onnx_text(import->ports.at[k]->name), bind->input) != 0) k++;
         if (k == import->ports.n) {
-            diag_error(import->diags, 201, EXIT_USAGE, import->model->place, "--bind: the model has no input %s",
-                       diag_quote(import->diags, bind->input));
+            import_no_input(import, "--bind", bind->input);
             continue;
         }
         struct rt_tensor given = bind->tensor;

@@ -1,5 +1,6 @@
 #include "frontend/import/import_sizes.h"
 
+#include <fnmatch.h>
 #include <strings.h>
 
 #include "ir/base/str.h"
@@ -273,14 +274,18 @@ const struct import_shape *sizes_shape(const struct sizes *sizes, const char *in
     return NULL;
 }
 
-static int no_input(struct import *import, const char *name) {
-    const char **names = ARENA_ARRAY(import->arena, const char *, import->ports.n + 1);
-    for (int i = 0; i < import->ports.n; i++) names[i] = onnx_text(import->ports.at[i]->name);
+void import_no_input(struct import *import, const char *option, const char *name) {
+    const char **names = ARENA_ARRAY(import->arena, const char *, import->ports.n + 1), *listed = "";
+    for (int i = 0; i < import->ports.n; i++) {
+        names[i] = onnx_text(import->ports.at[i]->name);
+        if (i < 8)
+            listed = arena_printf(import->arena, "%s%s%s", listed, i ? ", " : "", diag_quote(import->diags, names[i]));
+    }
     const char *near = str_nearest(name, names);
-    diag_error(import->diags, 201, EXIT_USAGE, import->model->place, "--shape: the model has no input %s",
+    diag_error(import->diags, 201, EXIT_USAGE, import->model->place, "%s: the model has no input %s", option,
                diag_quote(import->diags, name));
     if (near) diag_help(import->diags, "did you mean %s?", diag_quote(import->diags, near));
-    return -1;
+    if (!near && *listed) diag_help(import->diags, "its inputs are %s%s", listed, import->ports.n > 8 ? ", .." : "");
 }
 
 static void take_shapes(struct sizes *sizes) {
@@ -293,7 +298,7 @@ static void take_shapes(struct sizes *sizes) {
         if (k < import->ports.n)
             take_shape(sizes, import->ports.at[k], shape);
         else if (b == import->boundaries.n)
-            no_input(import, shape->input);
+            import_no_input(import, "--shape", shape->input);
     }
 }
 
@@ -443,18 +448,31 @@ static void add_shape(struct strbuf *text, struct sizes *sizes, const Onnx__Valu
     strbuf_shell(text, strbuf_text(&word));
 }
 
-/* Options that give the sizes, each with a blank in front. decoder: those of one with caches; NULL: it is none. */
-static void suggest(struct import *import, const char *dims, const char *shapes, const char *decoder) {
+/* True for names that say nothing to the user: torch's "s77" and "input_ids_dynamic_axes_1", and "INPUT.0" of this file
+ * for dimensions without a name. */
+static bool is_machine_made(const char *name) {
+    static const char *const patterns[] = {"s[0-9]*", "*_dynamic_axes_[0-9]*", "*.[0-9]*"};
+    for (size_t i = 0; i < sizeof patterns / sizeof *patterns; i++)
+        if (fnmatch(patterns[i], name, 0) == 0) return true;
+    return false;
+}
+
+/* Options that give the sizes, each with a blank in front. decoder: those of one with caches; NULL: it is none. Names
+ * that only a machine knows (`by_input`) come last. */
+static void suggest(struct import *import, const char *dims, const char *shapes, bool by_input, const char *decoder) {
     const bool ready = import->options->command && import->diags->errors == 1; /* the command has no other error */
     if (decoder) diag_help(import->diags, "keep a decoder's caches from step to step:%s", decoder);
     if (decoder && import->options->state) return;
-    diag_help(import->diags, "%sgive sizes, such as%s", decoder ? "or " : "", dims);
-    diag_help(import->diags, "or by input: %s%s", ready ? import->options->command : "", shapes + (ready ? 0 : 1));
+    if (!by_input) diag_help(import->diags, "%sgive sizes, such as%s", decoder ? "or " : "", dims);
+    diag_help(import->diags, "%s by input%s %s%s", by_input && !decoder ? "give sizes" : "or",
+              by_input ? ", such as" : ":", ready ? import->options->command : "", shapes + (ready ? 0 : 1));
+    if (by_input) diag_help(import->diags, "or by name:%s", dims);
 }
 
 void sizes_report(struct sizes *sizes, const char *decoder) {
     struct import *import = sizes->import;
     struct strbuf names, dims, shapes;
+    bool by_input = false;
     if (!sizes->open.n) return;
     strbuf_init(&names, import->arena);
     strbuf_init(&dims, import->arena);
@@ -462,7 +480,9 @@ void sizes_report(struct sizes *sizes, const char *decoder) {
     for (int i = 0; i < sizes->open.n; i++) {
         const struct map_entry *entry = &sizes->open.entries[i];
         strbuf_printf(&names, "%s%s", i ? ", " : "", diag_quote(import->diags, entry->key));
-        strbuf_printf(&dims, " --dim %s=8", str_escape(import->arena, entry->key, entry->length, 120));
+        const char *name = str_escape(import->arena, entry->key, entry->length, 120);
+        strbuf_printf(&dims, " --dim %s=8", name);
+        by_input = by_input || is_machine_made(name);
     }
     bool one = sizes->open.n == 1;
     diag_error(import->diags, 343, EXIT_USAGE, import->model->place, "the size%s of dimension%s %s %s not given",
@@ -475,5 +495,5 @@ void sizes_report(struct sizes *sizes, const char *decoder) {
     }
     if (sizes->open_inputs.n > MOST_SHOWN)
         diag_note(import->diags, "%d more inputs have such dimensions", sizes->open_inputs.n - MOST_SHOWN);
-    suggest(import, strbuf_text(&dims), strbuf_text(&shapes), decoder);
+    suggest(import, strbuf_text(&dims), strbuf_text(&shapes), by_input, decoder);
 }

@@ -62,4 +62,7 @@ void sizes_miss(struct sizes *sizes, int at);
  * import_decoder_options; NULL: none. */
 void sizes_report(struct sizes *sizes, const char *decoder);
 
+/* E0201: the option names an input that the model lacks. Suggests the nearest name, else lists the first ones. */
+void import_no_input(struct import *import, const char *option, const char *name);
+
 #endif

@@ -460,6 +460,9 @@ static int fill_tables(struct graph *graph, const struct pass_context *context) 
 int pass_schedule(struct graph *graph, const struct pass_context *context) {
     const int coordinates = schedule_coordinates(graph);
     if ((context->training || graph->micro_batches > 1) && coordinates > 1) return fill_tables(graph, context);
+    if (context->training && context->decisions.schedule)
+        diag_remark(context->diags, graph->name, "--schedule %s: the plan has one stage, and no pipeline",
+                    diag_quote(context->diags, context->decisions.schedule));
     for (int coordinate = 0; coordinate < coordinates; coordinate++) {
         const struct schedule schedule = one_by_one(graph, coordinate);
         VEC_PUSH(graph->arena, &graph->schedules, schedule);

@@ -18,7 +18,7 @@
 #include <unistd.h>
 
 /* Environment variables of launchers, in order of precedence. */
-static const struct {
+static const struct launcher {
     const char *rank, *world, *local, *local_world;
 } launchers[] = {
     {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"}, /* torchrun */
@@ -54,18 +54,30 @@ static int slurm_local_world(void) {
     return 0;
 }
 
-bool rt_seat_from_environment(struct rt_seat *seat, int *status) {
-    *status = RT_OK;
+/* The number in a variable of a launcher, `otherwise` where it is not set. False, with the reason, if it is none. */
+static bool read_number(const char *variable, int otherwise, int *number, struct rt_reason *why) {
+    const char *text = variable ? getenv(variable) : NULL;
+    *number = otherwise;
+    return !text || parse_int(text, number) ||
+           rt_refuse(why, "%s is '%s', not a number of at most %d", variable, rt_quote_text(text).text, RT_MAX_RANKS);
+}
+
+static bool read_seat(const struct launcher *launcher, struct rt_seat *seat, struct rt_reason *why) {
+    if (!read_number(launcher->rank, 0, &seat->rank, why) || !read_number(launcher->world, 1, &seat->world, why) ||
+        !read_number(launcher->local, seat->rank, &seat->local, why) ||
+        !read_number(launcher->local_world, launcher->local_world ? 0 : slurm_local_world(), &seat->local_world, why))
+        return false;
+    if (seat->rank >= seat->world)
+        return rt_refuse(why, "%s is %d, but %s is %d", launcher->rank, seat->rank, launcher->world, seat->world);
+    return seat->local_world <= seat->world || rt_refuse(why, "more ranks on this machine (%d) than %s, %d",
+                                                         seat->local_world, launcher->world, seat->world);
+}
+
+bool rt_seat_from_environment(struct rt_seat *seat, struct rt_reason *why) {
+    why->text[0] = 0;
     for (size_t i = 0; i < sizeof launchers / sizeof *launchers; i++) {
-        const char *rank = getenv(launchers[i].rank), *world = getenv(launchers[i].world),
-                   *local = getenv(launchers[i].local);
-        const char *local_world = launchers[i].local_world ? getenv(launchers[i].local_world) : NULL;
-        if (!rank || !world) continue;
-        seat->local_world = launchers[i].local_world ? 0 : slurm_local_world();
-        if (!parse_int(rank, &seat->rank) || !parse_int(world, &seat->world) || seat->rank >= seat->world ||
-            !parse_int(local ? local : rank, &seat->local) ||
-            (local_world && !parse_int(local_world, &seat->local_world)) || seat->local_world > seat->world)
-            *status = RT_ERROR_USAGE;
+        if (!getenv(launchers[i].rank) || !getenv(launchers[i].world)) continue;
+        read_seat(&launchers[i], seat, why);
         return true;
     }
     return false;
@@ -96,19 +108,19 @@ size_t rt_program_symmetric(const struct rt_program *program) {
  * this machine. */
 static int find_rank(struct rt *rt, const struct rt_options *options) {
     struct rt_seat seat = {0, 1, 0, 1};
-    int status = RT_OK;
-    bool found = rt_seat_from_environment(&seat, &status);
+    struct rt_reason why;
+    bool found = rt_seat_from_environment(&seat, &why);
     if (options->world > 0) {
-        found = found && !status && seat.rank == options->rank && !getenv(RT_SHM_FD_VARIABLE);
+        found = found && !why.text[0] && seat.rank == options->rank && !getenv(RT_SHM_FD_VARIABLE);
         seat = (struct rt_seat){options->rank, options->world, found ? seat.local : options->rank,
                                 found ? seat.local_world : 0};
-        status = RT_OK;
+        why.text[0] = 0;
     }
     rt->rank = seat.rank;
     rt->world = seat.world;
     rt->internal->local_rank = seat.local;
     rt->internal->local_world = seat.local_world;
-    if (status) return rt_fail_code(rt, status, RT_CODE_WORLD, "the launcher's environment gives no valid rank");
+    if (why.text[0]) return rt_fail_code(rt, RT_ERROR_USAGE, RT_CODE_WORLD, "%s", why.text);
     if (rt->rank >= 0 && rt->rank < rt->world) return RT_OK;
     return rt_fail_code(rt, RT_ERROR_USAGE, RT_CODE_WORLD, "invalid rank %d of %d ranks", rt->rank, rt->world);
 }

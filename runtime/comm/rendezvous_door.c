@@ -276,24 +276,24 @@ static void name_stranger(struct rt *rt, const struct place *place, int link, co
     if (!left) *named = why;
 }
 
-static int report_unfound(struct rt *rt, const struct place *place, int seconds, const char *what) {
-    const char *because = place->trouble[0] ? place->trouble : what;
+static int report_unfound(struct rt *rt, struct place *place, int seconds, const char *stranger) {
+    const char *because = stranger ? stranger : place_absence(place);
     return rt_fail_code(rt, RT_ERROR_PEER, RT_CODE_ABSENT, "rank %d of %d did not find rank 0 at %s within %d s: %s",
                         rt->rank, rt->world, place->label, seconds, because);
 }
 
 int door_enter(struct rt *rt, struct rt_meeting *meeting, struct place *place, int seconds) {
     const int64_t deadline = rt_now_ms() + (int64_t)seconds * 1000;
-    const char *what = "no process listens there", *named = NULL;
+    const char *stranger = NULL, *named = NULL;
     while (rt_now_ms() < deadline) {
         meeting->link[0] = place_call(place);
         const bool there = meeting->link[0] >= 0;
         const char *wrong = there ? recognise(rt, place, meeting->link[0], &meeting->session[0]) : NULL;
         if (there && !wrong) return RT_OK;
         if (there) name_stranger(rt, place, meeting->link[0], wrong, &named);
-        if (there) what = "the process that listens there does not belong to this job";
+        if (there) stranger = "the process that listens there does not belong to this job";
         close_link(&meeting->link[0]);
         nanosleep(&(struct timespec){0, AGAIN_MS * 1000000L}, NULL);
     }
-    return report_unfound(rt, place, seconds, what);
+    return report_unfound(rt, place, seconds, stranger);
 }

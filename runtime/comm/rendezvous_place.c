@@ -111,26 +111,28 @@ static int secret_make(char text[TOKEN_ROOM]) {
 
 /* Finding the place */
 
-/* Takes the first `length` bytes of `host`, and `port` + `offset`. */
-static int set_address(struct rt *rt, struct place *place, const char *host, size_t length, const char *port_text,
-                       int offset) {
+/* Takes the first `length` bytes of `host`, and `port` + `offset`. False if they are no address. */
+static bool set_address(struct place *place, const char *host, size_t length, const char *port_text, int offset) {
     char *end;
     const long port = strtol(port_text, &end, 10);
     if (length == 0 || length >= sizeof place->host || end == port_text || *end || port < 1 || port + offset > 65535)
-        return rt_fail_code(rt, RT_ERROR_USAGE, RT_CODE_PLACE,
-                            "invalid rendezvous '%s': use HOST:PORT, file:PATH or mpi", host);
+        return false;
     place->kind = PLACE_ADDRESS;
     memcpy(place->host, host, length);
     snprintf(place->port, sizeof place->port, "%ld", port + offset);
     snprintf(place->label, sizeof place->label, "%s:%s", place->host, place->port);
-    return RT_OK;
+    return true;
 }
 
 static int place_of_environment(struct rt *rt, struct place *place) {
     const char *host = getenv("MASTER_ADDR"), *port = getenv("MASTER_PORT");
     /* torchrun's own store may listen at MASTER_PORT; ranks then use the next port. */
     const char *store = getenv("TORCHELASTIC_USE_AGENT_STORE");
-    if (host && port) return set_address(rt, place, host, strlen(host), port, store && strcmp(store, "True") == 0);
+    if (host && port && set_address(place, host, strlen(host), port, store && strcmp(store, "True") == 0)) return RT_OK;
+    if (host && port)
+        return rt_fail_code(rt, RT_ERROR_USAGE, RT_CODE_PLACE,
+                            "MASTER_ADDR is '%s' and MASTER_PORT '%s': a host and a port from 1 to 65535 are needed",
+                            rt_quote_text(host).text, rt_quote_text(port).text);
     place->kind = PLACE_MPI;
     snprintf(place->label, sizeof place->label, "an address that MPI broadcasts");
     if (rt_mpi_launched()) return RT_OK;
@@ -197,7 +199,9 @@ static int read_place(struct rt *rt, const char *text, struct place *place) {
         return RT_OK;
     }
     const char *colon = strrchr(text, ':');
-    return set_address(rt, place, text, colon ? (size_t)(colon - text) : 0, colon ? colon + 1 : "", 0);
+    if (colon && set_address(place, text, (size_t)(colon - text), colon + 1, 0)) return RT_OK;
+    return rt_fail_code(rt, RT_ERROR_USAGE, RT_CODE_PLACE, "invalid rendezvous '%s': use HOST:PORT, file:PATH or mpi",
+                        rt_quote_text(text).text);
 }
 
 int place_find(struct rt *rt, const char *text, struct place *place) {
@@ -378,6 +382,22 @@ static int call_card(struct place *place) {
     snprintf(place->token, sizeof place->token, "%s", token);
     for (const char *host; fd < 0 && (host = strtok_r(NULL, " \n", &rest));) fd = call_address(host, port);
     return fd;
+}
+
+const char *place_absence(struct place *place) {
+    const char *why = "no process listens there";
+    if (place->trouble[0]) return place->trouble;
+    if (place->kind != PLACE_ADDRESS) return why;
+    int error;
+    struct addrinfo *found = resolve(place->host, place->port, &error);
+    if (!found) return gai_strerror(error);
+    for (const struct addrinfo *at = found; at; at = at->ai_next) {
+        const int fd = connect_socket(at);
+        if (fd >= 0) why = "another program listens there";
+        if (fd >= 0) close(fd);
+    }
+    freeaddrinfo(found);
+    return why;
 }
 
 int place_call(struct place *place) {

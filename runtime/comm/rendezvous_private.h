@@ -65,6 +65,9 @@ int place_ask(struct rt *rt, struct place *place);
 /* Other ranks: one attempt to connect to rank 0. Returns a socket, or -1; on success the token is known. */
 int place_call(struct place *place);
 
+/* Why the last attempt found nobody; looks once more for an address. Valid as long as the place. */
+const char *place_absence(struct place *place);
+
 /* Rank 0: removes the published files, when all ranks have come or the time is over. */
 void place_leave(const struct place *place);
 

@@ -182,11 +182,11 @@ int rt_join(struct rt *rt, const struct rt_options *options);
 
 /* Rank numbers from a launcher's environment variables. local: number among the ranks of this machine, `rank` if the
  * launcher does not set it; local_world: how many these are, 0 if not set. Returns false where no launcher's variables
- * are set; inconsistent ones give RT_ERROR_USAGE through *status. */
+ * are set. `why` is empty unless they are wrong: then it names the variable and its value. */
 struct rt_seat {
     int rank, world, local, local_world;
 };
-bool rt_seat_from_environment(struct rt_seat *seat, int *status);
+bool rt_seat_from_environment(struct rt_seat *seat, struct rt_reason *why);
 
 /* Gives all scale units the first one's values of the weights that are units' own. Collective. */
 int rt_take_first_unit(struct rt *rt);

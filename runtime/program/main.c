@@ -230,16 +230,15 @@ static int settle_world(struct job *job, struct failure *failure) {
     struct main_options *options = &job->options;
     const struct rt_program *program = job->program;
     struct rt_seat seat = {0, 1, 0, 1};
-    int status = RT_OK;
+    struct rt_reason why = {.text = ""};
     if (is_loopback(job)) {
         options->rank = 0;
     } else if (options->rank < 0) {
-        rt_seat_from_environment(&seat, &status);
+        rt_seat_from_environment(&seat, &why);
         options->rank = seat.rank;
         options->world = seat.world;
     }
-    if (status)
-        return failure_set(failure, EXIT_USAGE, RT_CODE_WORLD, "the launcher's environment gives no valid rank");
+    if (why.text[0]) return failure_set(failure, EXIT_USAGE, RT_CODE_WORLD, "%s", why.text);
     if ((is_loopback(job) && options->world == 0) || rt_ranks_fit(options->world, program->plan_ngpus)) return EXIT_OK;
     failure_set(failure, EXIT_MISMATCH, RT_CODE_WORLD, RT_RANKS_DO_NOT_FIT, rt_quote_text(program->name).text,
                 program->plan_ngpus, RT_MAX_RANKS, options->world);

@@ -253,6 +253,17 @@ static int find_port(const char *argument, const char *const *names, int count) 
     return best;
 }
 
+/* "'a', 'b'": the first names, as many as fit. */
+static void list_names(char *text, size_t room, const char *const *names, int count) {
+    size_t used = 0;
+    for (int i = 0; i < count && used + 8 < room; i++) {
+        const int length = snprintf(text + used, room - used, "%s'%s'", i ? ", " : "", rt_quote_text(names[i]).text);
+        const bool fits = used + (size_t)length + 8 < room;
+        if (!fits) snprintf(text + used, room - used, "%s..", used ? ", " : "");
+        used = fits ? used + (size_t)length : room;
+    }
+}
+
 int inputs_unknown(const char *option, const char *argument, const char *const *names, int count,
                    struct failure *failure) {
     const char *equals = strchr(argument, '=');
@@ -264,7 +275,10 @@ int inputs_unknown(const char *option, const char *argument, const char *const *
     failure_set(failure, EXIT_USAGE, RT_CODE_USAGE, "the model has no input '%s'", rt_quote_text(word).text);
     const char *meant = rt_nearest(word, names, count);
     if (!meant && count == 1) meant = names[0];
-    return meant ? failure_help(failure, "did you mean '%s'?", rt_quote_text(meant).text) : failure->exit;
+    if (meant) return failure_help(failure, "did you mean '%s'?", rt_quote_text(meant).text);
+    char all[192] = "";
+    list_names(all, sizeof all, names, count);
+    return *all ? failure_help(failure, "its inputs are %s", all) : failure->exit;
 }
 
 static int missing_input(const struct rt_port *port, const char *name, struct failure *failure) {

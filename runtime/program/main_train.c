@@ -280,8 +280,13 @@ static int check_stop(struct trainer *t) {
 
 static bool report_evaluation(const struct trainer *t, int64_t step, double loss, int64_t samples) {
     struct rt_json_writer w;
+    const int64_t over = t->options->eval_steps ? 0 : t->eval.sampler.samples - samples;
+    char left[64] = "";
+    if (over)
+        snprintf(left, sizeof left, ", without the last %lld (a micro-batch is %lld)", (long long)over,
+                 (long long)t->eval.batch);
     if (prints_steps(t->options))
-        printf("step %lld: evaluation loss %.6g, %lld samples\n", (long long)step, loss, (long long)samples);
+        printf("step %lld: evaluation loss %.6g, %lld samples%s\n", (long long)step, loss, (long long)samples, left);
     if (!t->log) return rt_printed();
     start_line(&w, step);
     rt_json_key_real(&w, "eval_loss", loss);

@@ -108,10 +108,11 @@ static int check_program(struct loading *l, int64_t step, struct rt_position *po
     /* format 1 has another key: names and shapes of the tensors decide */
     if (l->parameters_only || rt_saved_format(l->saved) == RT_SAVED_OLDEST || strcmp(key, l->rt->program->work) == 0)
         return RT_OK;
-    return rt_fail_code(
-        l->rt, RT_ERROR_MISMATCH, RT_CODE_CHECKPOINT,
-        "checkpoint '%s' belongs to another program, '%s', compiled from another model or other options",
-        rt_quote_text(l->path.text).text, rt_quote_text(name).text);
+    struct rt_reason why;
+    rt_saved_refuse(l->saved, rt_json_root(l->kept.manifest), &why);
+    return rt_fail_code(l->rt, RT_ERROR_MISMATCH, RT_CODE_CHECKPOINT,
+                        "checkpoint '%s' belongs to another program, '%s', %s", rt_quote_text(l->path.text).text,
+                        rt_quote_text(name).text, why.text);
 }
 
 /* Tensors */

@@ -185,6 +185,7 @@ static int write_json(struct saving *s) {
     const struct rt_saved_summary summary = {
         .name = program->name,
         .program = program->work,
+        .made_of = rt_saved_made_of(rt_json_root(s->kept.manifest)),
         .step = s->position.step,
         .micro_batches = s->position.micro_batches,
         .micro_batches_per_step = (int64_t)s->rt->internal->accumulate * s->rt->units->size,

@@ -447,11 +447,26 @@ def nobody_listens(work):
     check_failure(job, {1: 9}, rf"E0903\]: rank 1 of 2 did not find rank 0 at 127\.0\.0\.1:{port} within 1 s: no process listens there")
 
 
+    job = Job(work, 2, torch_env(port, 2, MASTER_ADDR="no.such.host.invalid"), lambda rank: ["--join-timeout", "1"], order=[1])
+    check_failure(job, {1: 9}, r"E0903\]: rank 1 of 2 did not find rank 0 at no\.such\.host\.invalid:\d+ within 1 s: [A-Z].* (known|resolution)")
+
+
+def wrong_variables(work):
+    for of, said in [({"RANK": "x"}, r"RANK is 'x', not a number of at most 16384"), ({"RANK": "5"}, "RANK is 5, but WORLD_SIZE is 2")]:
+        job = Job(work, 2, torch_env(free_port(), 2, **of), order=[0])
+        check_failure(job, {0: 2}, rf"E0901\]: {said}")
+    for port in ["abc", "0", "99999999"]:
+        job = Job(work, 2, torch_env(port, 2), order=[0])
+        check_failure(job, {0: 2}, rf"E0904\]: MASTER_ADDR is '127\.0\.0\.1' and MASTER_PORT '{port}': a host and a port .*")
+
+
 def somebody_else_listens(work):
     with socket.socket() as other:
         other.bind(("127.0.0.1", 0))
         other.listen()
         port = other.getsockname()[1]
+        job = Job(work, 2, torch_env(port, 2), lambda rank: ["--join-timeout", "1"], order=[1])
+        check_failure(job, {1: 9}, rf"E0903\]: rank 1 of 2 did not find rank 0 at 127\.0\.0\.1:{port} within 1 s: another program listens there")
         job = Job(work, 2, torch_env(port, 2), lambda rank: ["--join-timeout", "1"], order=[0])
         check_failure(job, {0: 6}, rf"E0904\]: rank 0 cannot listen at 127\.0\.0\.1:{port}: Address already in use")
 
@@ -560,7 +575,7 @@ def a_rank_fails(work):
 
 CASES = [address, first_rank_last, option, many, file, file_of_an_earlier_job, address_alone, token_of_the_user, file_of_the_token,
          link_at_the_token, threads, message_of_a_stranger, wrong_token, right_token, fake_rank_0, slow_and_silent, many_strangers,
-         rank_of_another_job, memory, nobody_listens, somebody_else_listens, ranks_are_missing, another_world, another_program, another_model,
+         rank_of_another_job, memory, nobody_listens, wrong_variables, somebody_else_listens, ranks_are_missing, another_world, another_program, another_model,
          a_rank_twice, token_of_another_user, short_token, several_machines, no_place, bad_place, unwritable_file, killed(0), killed(2),
          a_rank_fails]
 

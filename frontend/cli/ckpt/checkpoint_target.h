@@ -19,6 +19,7 @@ struct checkpoint_target {
     struct cli *cli;
     struct checkpoint *from;
     const char *path, *name, *program; /* of the new checkpoint; of the program that loads it, and its key */
+    const struct rt_json *made_of;     /* what the key is a hash of */
     int directory;                     /* open */
     int ranks;
     struct rt_mesh mesh;

@@ -172,11 +172,15 @@ static int reshard(struct checkpoint_target *target, const struct compiled_model
     if (!reuse_keys_read(&keys, rt_json_member(compiled->root, "keys"), &files, cli->arena) || !model || !instance ||
         read_mesh(target, rt_json_member(compiled->root, "mesh")))
         return fail_manifest(cli);
-    if (rt_saved_format(target->from->saved) != RT_SAVED_OLDEST && (!theirs || strcmp(theirs, keys.work)))
+    if (rt_saved_format(target->from->saved) != RT_SAVED_OLDEST && (!theirs || strcmp(theirs, keys.work.hex))) {
+        struct rt_reason why;
+        rt_saved_refuse(target->from->saved, compiled->root, &why);
         return diag_error(cli->diags, 805, EXIT_MISMATCH, target->from->path,
-                          "the checkpoint belongs to another program, compiled from another model or other options");
+                          "the checkpoint belongs to another program, %s", why.text);
+    }
     target->name = arena_printf(cli->arena, "%s/%s", model, instance);
-    target->program = keys.work;
+    target->program = keys.work.hex;
+    target->made_of = rt_saved_made_of(compiled->root);
     target->class_of = number_classes(compiled, cli->arena, &classes);
     for (int k = 0; k < RT_SAVED_KINDS; k++)
         if (list_kind(target, (enum rt_saved_kind)k, compiled, classes)) return -1;

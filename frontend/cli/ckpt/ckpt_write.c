@@ -203,6 +203,7 @@ static int write_summary(struct checkpoint_target *target) {
     struct arena *arena = target->cli->arena;
     struct rt_saved_summary summary = {.name = target->name,
                                        .program = target->program,
+                                       .made_of = target->made_of,
                                        .step = checkpoint_number(target->from, "step"),
                                        .micro_batches = checkpoint_number(target->from, "micro_batches"),
                                        .micro_batches_per_step =

@@ -201,7 +201,7 @@ int job_describe(struct job *job) {
                         job->diags) < 0)
         return -1;
     job->info.key = job->keys.plan.hex;
-    job->info.work = job->keys.work;
+    job->info.work = job->keys.work.hex;
     job->info.model_hash = job->keys.files.n ? job->keys.files.at[0].hash : "none";
     return job->model ? check_opened(job) : 0;
 }
@@ -218,6 +218,7 @@ struct manifest job_manifest(const struct job *job, const struct program *progra
                              .target = job_target(job),
                              .graph_key = &job->keys.graph,
                              .plan_key = &job->keys.plan,
+                             .work_key = &job->keys.work,
                              .program = program,
                              .put_generation = job->plan.states.n && !job_training(job) ? job_put_generation : NULL,
                              .generation = job,

@@ -58,16 +58,40 @@ static int write_input(const struct rt_json *input, struct names *names, int64_t
     return is_written ? 0 : diag_refusal(diags, 601, EXIT_SYSTEM, NULL, &why);
 }
 
+/* The file that is given for an input; NULL: none. */
+static const char *given_path(const struct option_files *given, const char *name) {
+    for (int i = 0; given && i < given->all.n; i++)
+        if (strcmp(given->all.at[i].name, name) == 0) return given->all.at[i].path;
+    return NULL;
+}
+
+/* E0201 if a given input is none of the manifest's. */
+static int check_given(const struct option_files *given, const struct rt_json *inputs, struct diags *diags) {
+    for (int i = 0; given && i < given->all.n; i++) {
+        const struct rt_json *input = inputs ? inputs->first : NULL;
+        const char *wanted = given->all.at[i].name, *name;
+        while (input && (!(name = rt_json_text(rt_json_member(input, "name"))) || strcmp(name, wanted)))
+            input = input->next;
+        if (!input)
+            return diag_error(diags, 201, EXIT_USAGE, "--input", "the model has no input %s",
+                              diag_quote(diags, wanted));
+    }
+    return 0;
+}
+
 int random_inputs_write(struct random_inputs *out, const struct rt_json *manifest, const char *prefix,
                         enum rt_dtype floats, struct arena *arena, struct diags *diags) {
     const struct rt_json *inputs = rt_json_member(manifest, "inputs");
     const int64_t micro_batches = random_inputs_micro_batches(manifest);
     struct names names = {rt_json_member(manifest, "sizes"), out->sizes};
     int index = 0;
+    if (check_given(out->given, inputs, diags) < 0) return -1;
     for (const struct rt_json *input = inputs ? inputs->first : NULL; input; input = input->next, index++) {
-        const char *path = arena_printf(arena, "%s.input%d.npy", prefix, index),
-                   *name = rt_json_text(rt_json_member(input, "name"));
-        if (!name || write_input(input, &names, micro_batches, index, floats, path, arena, diags) < 0) return -1;
+        const char *name = rt_json_text(rt_json_member(input, "name"));
+        if (!name) return -1;
+        const char *given = given_path(out->given, name),
+                   *path = given ? given : arena_printf(arena, "%s.input%d.npy", prefix, index);
+        if (!given && write_input(input, &names, micro_batches, index, floats, path, arena, diags) < 0) return -1;
         VEC_PUSH(arena, &out->all, arena_printf(arena, "%s=%s", name, path));
     }
     return 0;

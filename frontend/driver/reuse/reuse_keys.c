@@ -110,12 +110,10 @@ static void add_work(struct key *work, const struct key *key, struct arena *aren
         if (!is_means(key->parts.at[i].name)) add_part(work, arena, key->parts.at[i].name, key->parts.at[i].value);
 }
 
-static const char *hash_of_work(const struct reuse_keys *keys, struct arena *arena) {
-    struct key work = {0};
-    add_work(&work, &keys->graph, arena);
-    add_work(&work, &keys->plan, arena);
-    seal(&work, arena);
-    return work.hex;
+static void find_work(struct reuse_keys *keys, struct arena *arena) {
+    add_work(&keys->work, &keys->graph, arena);
+    add_work(&keys->work, &keys->plan, arena);
+    seal(&keys->work, arena);
 }
 
 static bool read_key(struct key *key, const struct rt_json *stored, struct arena *arena) {
@@ -142,7 +140,7 @@ bool reuse_keys_read(struct reuse_keys *keys, const struct rt_json *stored, int 
     if (!read_key(&keys->graph, rt_json_member(stored, "graph"), arena) ||
         !read_key(&keys->plan, rt_json_member(stored, "plan"), arena))
         return false;
-    keys->work = hash_of_work(keys, arena);
+    find_work(keys, arena);
     for (*nfiles = 1; reuse_keys_part(&keys->graph, arena_printf(arena, "external data %d", *nfiles)); ++*nfiles)
         continue;
     return true;
@@ -179,6 +177,6 @@ int reuse_keys_make(struct reuse_keys *keys, const struct options *options, cons
     add_names(&keys->plan, options, names, arena);
     add_part(&keys->plan, arena, PART_GRAPH, keys->graph.hex);
     seal(&keys->plan, arena);
-    keys->work = hash_of_work(keys, arena);
+    find_work(keys, arena);
     return 0;
 }

@@ -25,8 +25,7 @@ struct hashed_file {
 
 struct reuse_keys {
     struct key graph, plan;
-    /* Hash of the parts of both keys without the build and options of KEY_MEANS: equal if programs compute the same. */
-    const char *work;
+    struct key work; /* parts of both without the build and options of KEY_MEANS: equal if programs compute the same */
     VEC(struct hashed_file) files; /* of the model */
 };
 

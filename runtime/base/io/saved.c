@@ -99,7 +99,10 @@ static bool read_json(struct rt_saved *saved, struct rt_reason *why) {
     if (intact) saved->json = rt_json_parse(text, bytes, why);
     free(text);
     if (!intact) return refuse_json(saved, "its hash differs", why);
-    if (!saved->json) return false;
+    if (!saved->json) {
+        const struct rt_reason found = *why;
+        return found.kind == RT_REASON_CONTENT ? refuse_json(saved, found.text, why) : false;
+    }
     rt_json_int(rt_json_member(rt_json_root(saved->json), "format"), &format);
     saved->format = (int)format;
     if (format >= RT_SAVED_OLDEST && format <= RT_SAVED_FORMAT) return true;
@@ -328,6 +331,33 @@ void rt_saved_close(struct rt_saved *saved) {
 
 const struct rt_json *rt_saved_root(const struct rt_saved *saved) {
     return rt_json_root(saved->json);
+}
+
+const struct rt_json *rt_saved_made_of(const struct rt_json *manifest) {
+    return rt_json_member(rt_json_member(rt_json_member(manifest, "keys"), "work"), "parts");
+}
+
+/* The first part of `a` that `b` has otherwise; NULL: none. */
+static const struct rt_json *first_difference(const struct rt_json *a, const struct rt_json *b) {
+    for (const struct rt_json *part = a ? a->first : NULL; part; part = part->next) {
+        const char *own = rt_json_text(part), *other = rt_json_text(rt_json_member(b, part->key));
+        if (own && (!other || strcmp(own, other) != 0)) return part;
+    }
+    return NULL;
+}
+
+void rt_saved_refuse(const struct rt_saved *saved, const struct rt_json *manifest, struct rt_reason *why) {
+    const struct rt_json *theirs = rt_json_member(rt_saved_root(saved), "made_of"), *ours = rt_saved_made_of(manifest),
+                         *part = theirs && ours ? first_difference(theirs, ours) : NULL;
+    if (theirs && ours && !part) part = first_difference(ours, theirs);
+    if (!part) {
+        rt_refuse(why, "compiled from another model or other options");
+        return;
+    }
+    const char *was = rt_json_text(rt_json_member(theirs, part->key)),
+               *is = rt_json_text(rt_json_member(ours, part->key));
+    rt_refuse(why, "whose %s is '%s', not '%s'", part->key, rt_quote_text(was ? was : "").text,
+              rt_quote_text(is ? is : "").text);
 }
 
 int rt_saved_format(const struct rt_saved *saved) {

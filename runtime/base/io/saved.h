@@ -54,6 +54,12 @@ void rt_saved_close(struct rt_saved *saved);
 
 /* The content of checkpoint.json, and its format. */
 const struct rt_json *rt_saved_root(const struct rt_saved *saved);
+
+/* What the key of a training program is a hash of: "keys" of its manifest. NULL: it is not there. */
+const struct rt_json *rt_saved_made_of(const struct rt_json *manifest);
+
+/* Says why the checkpoint belongs to another program than the manifest's: which option or file differs first. */
+void rt_saved_refuse(const struct rt_saved *saved, const struct rt_json *manifest, struct rt_reason *why);
 int rt_saved_format(const struct rt_saved *saved);
 /* The hash of checkpoint.json, which covers those of all files: RT_HASH_HEX characters with the final zero. */
 const char *rt_saved_hash(const struct rt_saved *saved);

@@ -196,11 +196,20 @@ static void put_mesh(struct rt_json_writer *w, const struct rt_mesh *mesh) {
     rt_json_close(w, ']');
 }
 
+static void put_made_of(struct rt_json_writer *w, const struct rt_json *made_of) {
+    if (!made_of || made_of->kind != RT_JSON_OBJECT) return;
+    rt_json_key_open(w, "made_of", '{', RT_JSON_LINES);
+    for (const struct rt_json *part = made_of->first; part; part = part->next)
+        if (rt_json_text(part)) rt_json_key_text(w, part->key, rt_json_text(part));
+    rt_json_close(w, '}');
+}
+
 static void put_summary(struct rt_json_writer *w, const struct rt_saved_summary *summary) {
     rt_json_open(w, '{', RT_JSON_LINES);
     rt_json_key_int(w, "format", RT_SAVED_FORMAT);
     rt_json_key_text(w, "name", summary->name);
     rt_json_key_text(w, "program", summary->program);
+    put_made_of(w, summary->made_of);
     rt_json_key_int(w, "step", summary->step);
     rt_json_key_int(w, "micro_batches", summary->micro_batches);
     rt_json_key_int(w, "micro_batches_per_step", summary->micro_batches_per_step);

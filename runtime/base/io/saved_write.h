@@ -49,7 +49,8 @@ bool rt_saved_output_end(struct rt_saved_output *out, int64_t *bytes, char hash[
 
 /* Content of checkpoint.json. */
 struct rt_saved_summary {
-    const char *name, *program; /* of the program, and its key */
+    const char *name, *program;    /* of the program, and its key */
+    const struct rt_json *made_of; /* the texts that the key is a hash of, an object; NULL: not known */
     int64_t step, micro_batches, micro_batches_per_step, seed;
     const struct rt_mesh *mesh;
     const struct rt_saved_entry *tensors[RT_SAVED_KINDS];
