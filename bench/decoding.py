@@ -1,95 +1,298 @@
 #!/usr/bin/env python3
-"""Times of a step of decoding: against the bound of the caches, against what is in them, against a program of fixed sizes, and
-of two ranks against two threads.
+"""Times decoders beside llama.cpp and onnxruntime-genai, and writes docs/decoding-speed.md:
 
-    decoding.py --rankc RANKC MODEL.onnx [--vocabulary N] [--bounds LEAST,MOST] [--fills N,..] [--rounds R] [--steps N]
+    bench/decoding.py prepare --build BUILD --work DIR --python PYTHON [--only GLOB]
+    bench/decoding.py time --build BUILD --work DIR --python PYTHON [--only GLOB] [--rounds N]
+    bench/decoding.py page --work DIR --page FILE.md [--rounds N]
 
-MODEL.onnx is a decoder with inputs past_key_values.N.key of [batch, heads, past_sequence_length, d] and input_ids of
-[batch, sequence]. What is compared takes turns; a line has medians over the rounds, in milliseconds, and the median of the
-ratios with the least and the most. Prompts are random ids, and a step's caches have `fill` tokens at first."""
+Models have random weights (decoding_models.py): GPT-2 124M, and a Llama of the sizes of one of 1B parameters with 4 of its 16 layers. A case
+has sides that take turns in rounds, each a process of its own, and a ratio is that within a round. DIR keeps models, programs and rounds, so
+that a few cases can be timed at a time: their names are those of CASES. The page has the last N rounds of each. PYTHON has torch,
+transformers, onnxscript, gguf, llama-cpp-python, which is built for the processor when it is installed, and onnxruntime-genai."""
 import argparse
+import fnmatch
 import json
-import random
+import os
+import shutil
 import statistics
-import struct
-import subprocess
-import tempfile
-from pathlib import Path
+import sys
+from dataclasses import dataclass
+
+import numpy
+
+from bench import processor
+from measure import Failed, run
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+PROMPT, NEW = 128, 128
+LLAMA = "llama-4"
+TITLES = {"gpt2": "GPT-2 124M", LLAMA: "Llama"}
+BITS = {"f32": 32, "int8": 8 + 1, "int4": 4 + 1}  # of a weight and of its part of a scale
+KINDS = {"f32": [], "int8": ["--weight-dtype", "int8:activations=int8"], "int4": ["--weight-dtype", "int4:activations=int8"]}
+TP = ("--pas", "tp:tensor=2", "--plan-ngpus", "2")
 
 
-def write_ids(path, count, vocabulary):
-    """An .npy file of [1, count] int64."""
-    header = f"{{'descr': '<i8', 'fortran_order': False, 'shape': (1, {count}), }}"
-    header += " " * (-(len(header) + 11) % 64) + "\n"
-    draw = random.Random(count)
-    ids = [draw.randrange(vocabulary) for _ in range(count)]
-    path.write_bytes(b"\x93NUMPY\x01\x00" + struct.pack("<H", len(header)) + header.encode() + struct.pack(f"<{count}q", *ids))
-    return path
+@dataclass(frozen=True)
+class Program:
+    """With caches for `bound` tokens and steps of at most `chunk`."""
+    name: str
+    kind: str = "f32"
+    bound: int = 384
+    chunk: int = PROMPT
+    plan: tuple = ()
+
+
+@dataclass(frozen=True)
+class Rankc:
+    program: Program
+    threads: int
+    prompt: int = PROMPT
+    new: int = NEW
+
+    def sample(self, bench):
+        said = json.loads(run([bench.rankc, "generate", bench.made(self.program), "--input", f"input_ids={bench.ids(self.prompt)}",
+                               "--max-new-tokens", str(self.new), "--threads", str(self.threads), "--json"], 85))
+        steps = said["step_ms"]["all"]
+        chunks = -(-self.prompt // self.program.chunk)  # what is measured is a step behind most of them, or one token's
+        median = statistics.median(steps[chunks // 2:chunks] if self.new == 1 else steps[chunks:])
+        return {"prompt": said["prompt_tokens_per_s"], "decode": said["tokens_per_s"], "ms": median, "ids": said["ids"][0]}
+
+
+@dataclass(frozen=True)
+class Peer:
+    runtime: str
+    model: str
+    threads: int
+
+    def sample(self, bench):
+        said = json.loads(run([bench.given.python, f"{HERE}/peer_decoding.py", self.runtime, f"{bench.work}/{self.model}", str(self.threads),
+                               bench.ids(PROMPT), str(NEW)], 85))
+        return {"prompt": said["prompt_tokens_per_s"], "decode": said["tokens_per_s"], "ids": said["ids"][0]}
+
+
+@dataclass(frozen=True)
+class Stream:
+    threads: int
+
+    def sample(self, bench):
+        return {"rate": float(run([bench.stream(), str(self.threads)], 60))}
 
 
 class Bench:
-    def __init__(self, given, work):
-        self.given, self.work, self.programs = given, Path(work), {}
+    """Where things are; programs are made at their first use."""
 
-    def program(self, *options):
-        if options not in self.programs:
-            out = self.work / f"program{len(self.programs)}"
-            subprocess.run([self.given.rankc, "compile", self.given.model, "--dim", "batch=1", *options, "-o", out, "-q"], check=True)
-            self.programs[options] = out
-        return self.programs[options]
+    def __init__(self, given):
+        self.given, self.work = given, os.path.abspath(given.work)
+        self.rankc = f"{os.path.abspath(given.build)}/frontend/rankc"
 
-    def decoder(self, bound, *options):
-        """With state for `bound` tokens."""
-        return self.program("--state", "auto", "--dim", "sequence=1..128", "--dim", f"past_sequence_length=0..{bound}", *options)
+    def models(self, names, *options):
+        run([self.given.python, f"{HERE}/decoding_models.py", self.work, *names, *options], 3600)
 
-    def generated(self, program, fill, threads=1):
-        """Median of the steps after a prompt of `fill` tokens."""
-        ids = write_ids(self.work / f"ids{fill}.npy", fill, self.given.vocabulary)
-        return self.median("generate", program, "--input", f"input_ids={ids}", "--max-new-tokens", self.given.steps + 1, "--threads", threads)
+    def ids(self, count):
+        path = f"{self.work}/ids{count}.npy"
+        if not os.path.exists(path):
+            numpy.save(path, numpy.random.default_rng(count).integers(3, 30000, (1, count)))
+        return path
 
-    def repeated(self, program, threads=1):
-        """Median of the steps of a program of fixed sizes."""
-        return self.median("run", program, "--random-inputs=1", "--threads", threads, "--repeat", self.given.steps + 1)
+    def made(self, program):
+        out = f"{self.work}/programs/{program.name}-{program.kind}-{program.bound}-{program.chunk}{'-tp' if program.plan else ''}"
+        if not os.path.exists(f"{out}/done") or os.path.getmtime(f"{out}/done") < os.path.getmtime(self.rankc):
+            shutil.rmtree(out, ignore_errors=True)
+            head = [] if program.name.startswith("gpt2") else ["--dim", "kv_cache_dim=64"]
+            run([self.rankc, "compile", f"{self.work}/{program.name}/f32/model.onnx", "-o", out, "-q", "--state", "auto", "--dim", "batch_size=1",
+                 "--dim", f"sequence_length=1..{program.chunk}", "--dim", f"past_sequence_length=0..{program.bound}", *head, *KINDS[program.kind],
+                 *program.plan], 600)
+            open(f"{out}/done", "w", encoding="ascii").close()
+        return out
 
-    def median(self, *words):
-        said = subprocess.run([self.given.rankc, *map(str, words), "--json"], check=True, capture_output=True, text=True).stdout
-        return statistics.median(json.loads(said)["step_ms"]["all"][1:])
+    def stream(self):
+        if not os.path.exists(f"{self.work}/stream"):
+            run(["cc", "-O3", "-march=native", "-fopenmp", f"{HERE}/stream.c", "-o", f"{self.work}/stream"], 60)
+        return f"{self.work}/stream"
 
-    def compare(self, name, one, other):
-        """one, other: functions that give milliseconds."""
-        times = [(one(), other()) for _ in range(self.given.rounds)]
-        ratios = [a / b for a, b in times]
-        first, second = (statistics.median(column) for column in zip(*times))
-        print(f"| {name} | {first:.2f} | {second:.2f} | {statistics.median(ratios):.3f} | {min(ratios):.3f}, {max(ratios):.3f} |", flush=True)
+
+# Cases -------------------------------------------------------------------------------------------------------------------
+
+def beside_peers(name, kind, threads):
+    sides = {"rankc": Rankc(Program(name, kind), threads), "llama.cpp": Peer("llama.cpp", f"{name}/{kind}.gguf", threads), "stream": Stream(threads)}
+    return sides if name == "gpt2" else {**sides, "genai": Peer("genai", f"{name}/{kind}", threads)}
+
+
+def curve(what, *sides):
+    return {f"{number}{what}": side for number, side in sides}
+
+
+# Name: what the lines of its table are, and the sides.
+CURVES = {
+    "cache": ("tokens in the caches", curve("", *((fill, Rankc(Program(LLAMA, "int4", 4032), 2, fill, 24)) for fill in (64, 512, 1024, 2048, 4000)))),
+    "bound": ("bound of the caches", curve("", *((bound, Rankc(Program(LLAMA, "int4", bound), 2, 16, 48)) for bound in (64, 1024, 32768)))),
+    "layers": ("layers of GPT-2", curve("", *((n, Rankc(Program("gpt2" if n == 12 else f"gpt2-{n}"), 2, 16, 64)) for n in (2, 4, 8, 12)))),
+    "rows": ("rows of a step", curve("", *((rows, Rankc(Program(LLAMA, chunk=rows), 2, max(16 * rows, 256), 1)) for rows in (1, 2, 4, 8, 16, 128)))),
+    "ranks": ("ranks and threads", {"1 rank, 1 thread": Rankc(Program(LLAMA), 1, new=48), "1 rank, 2 threads": Rankc(Program(LLAMA), 2, new=48),
+                                    "2 ranks, 1 thread each": Rankc(Program(LLAMA, plan=TP), 1, new=48)}),
+}
+CASES = {**{f"{name}-{kind}-{threads}": beside_peers(name, kind, threads) for name in TITLES for kind in KINDS for threads in (1, 2)},
+         **{name: sides for name, (_, sides) in CURVES.items()}}
+
+
+def prepare(bench):
+    chosen = [side for name in fnmatch.filter(CASES, bench.given.only) for side in CASES[name].values()]
+    bench.models(TITLES)
+    bench.models(sorted({side.program.name for side in chosen if isinstance(side, Rankc)} - set(TITLES)) or ["gpt2"], "--onnx")
+    bench.stream()
+    for side in chosen:
+        if isinstance(side, Rankc):
+            bench.made(side.program)
+
+
+def equal(ids, other):
+    return next((at for at, (a, b) in enumerate(zip(ids, other)) if a != b), len(other))
+
+
+def time(bench):
+    for name in fnmatch.filter(CASES, bench.given.only):
+        for _ in range(bench.given.rounds):
+            row = {"case": name, "cpu": processor(), "sides": {}}
+            for side, sample in CASES[name].items():
+                try:
+                    row["sides"][side] = sample.sample(bench)
+                except Failed as reason:
+                    print(f"{name}: without {side}: {reason}", flush=True)
+            ids = {side: figures.pop("ids") for side, figures in row["sides"].items() if "ids" in figures}
+            row["equal"] = {side: equal(ids["rankc"], other) for side, other in ids.items() if "rankc" in ids}
+            with open(f"{bench.work}/rounds.jsonl", "a", encoding="ascii") as out:
+                out.write(json.dumps(row) + "\n")
+            print(name, {side: {key: round(value, 2) for key, value in s.items()} for side, s in row["sides"].items()}, row["equal"], flush=True)
+
+
+# The page ----------------------------------------------------------------------------------------------------------------
+
+def table(head, rows):
+    lines = [head, ["---"] + ["---:"] * (len(head) - 1), *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def figure(value):
+    return f"{value:.0f}" if value >= 99.5 else f"{value:.3g}"
+
+
+def middle(rounds, side, key):
+    values = [row[side][key] for row in rounds if side in row]
+    return statistics.median(values) if values else None
+
+
+def spread(ratios, text="{:.2f}"):
+    return f"**{text.format(statistics.median(ratios))}** ({text.format(min(ratios))} to {text.format(max(ratios))})" if ratios else ""
+
+
+def beside(rounds, peer, key):
+    """The cells of a peer."""
+    ratios = [row["rankc"][key] / row[peer][key] for row in rounds if peer in row and "rankc" in row]
+    return [figure(middle(rounds, peer, key)), spread(ratios)] if ratios else ["", ""]
+
+
+def share(rounds, bytes_read):
+    """Of what a plain read of memory reached in the same round."""
+    return spread([bytes_read * row["rankc"]["decode"] / row["stream"]["rate"] / 1e9 for row in rounds if "stream" in row and "rankc" in row])
+
+
+def main_table(bench, known, key):
+    rows = []
+    for name in TITLES:
+        with open(f"{bench.work}/{name}/weights.json", encoding="ascii") as file:
+            weights = json.load(file)
+        for kind in KINDS:
+            for threads in (1, 2):
+                rounds = known.get(f"{name}-{kind}-{threads}")
+                if not rounds:
+                    continue
+                cells = [TITLES[name], kind, str(threads), figure(middle(rounds, "rankc", key)), *beside(rounds, "llama.cpp", key),
+                         *beside(rounds, "genai", key)]
+                rows.append(cells + ([share(rounds, weights * BITS[kind] / 8)] if key == "decode" else []))
+    head = ["model", "weights", "threads", "rankc", "llama.cpp", "ratio", "onnxruntime-genai", "ratio"]
+    return table(head + (["of a read"] if key == "decode" else []), rows)
+
+
+def curve_table(known, name):
+    rounds, (what, sides) = known.get(name, []), CURVES[name]
+    first, rows = next(iter(sides)), []
+    for side in sides:
+        ratios = [row[side]["ms"] / row[first]["ms"] for row in rounds if side in row and first in row]
+        if ratios:
+            rows.append([side, f"{middle(rounds, side, 'ms'):.2f}", spread(ratios, "{:.3f}")])
+    return table([what, "ms of a step", "to the first"], rows)
+
+
+PAGE = """# Speed of decoding
+
+Decoders on a CPU beside [llama.cpp](https://github.com/ggml-org/llama.cpp) and
+[onnxruntime-genai](https://github.com/microsoft/onnxruntime-genai), and beside a plain read of memory. This page is written by
+`bench/decoding.py`, whose head says how to repeat the measurements.
+
+Processor: {cpu}, {cores} cores. Models have random weights: GPT-2 124M, and a Llama of the sizes of one of 1B parameters (2048 features, 32 heads, 8
+of keys and values, 8192 features inside of feed-forward layers, a vocabulary of 32000), with 4 of its 16 layers. A run computes a prompt of {prompt}
+tokens and writes {new} more, the most probable ones. Programs take turns; a ratio is rankc's speed to the other's within a round, given as the median
+of {rounds} rounds (least to most): **above 1, rankc is faster**. Weights of 8 and 4 bits have a scale for every 32, and kernels round the other
+operand to 8 bits: Q8_0 and Q4_0 of llama.cpp, accuracy level 4 of onnxruntime-genai, `--weight-dtype int8:activations=int8` and `int4` likewise of
+rankc. onnxruntime-genai has no GPT-2. "of a read" is the rate at which weights are read, scales included, to that of a plain read of memory by as
+many threads in the same round.
+
+## Tokens per second, one after the other
+
+{decode}
+
+## Tokens per second of the prompt
+
+{prefill}
+
+## What a step takes
+
+By what is in the caches, of the Llama with 4-bit weights on 2 threads:
+
+{cache}
+
+By the bound of the caches, with 16 tokens in them:
+
+{bound}
+
+By layers, of GPT-2 in f32 on 2 threads:
+
+{layers}
+
+By the rows of a step, as of a prompt in chunks or of tokens that a draft model proposes, of the Llama in f32 on 2 threads:
+
+{rows}
+
+By ranks, of the Llama in f32:
+
+{ranks}
+"""
+
+
+def page(bench):
+    known, row = {}, {}
+    with open(f"{bench.work}/rounds.jsonl", encoding="ascii") as file:
+        for line in file:
+            row = json.loads(line)
+            known.setdefault(row["case"], []).append(row["sides"])
+    known = {name: rounds[-bench.given.rounds:] for name, rounds in known.items()}
+    with open(bench.given.page, "w", encoding="utf-8") as out:
+        out.write(PAGE.format(cpu=row["cpu"], cores=os.cpu_count(), rounds=bench.given.rounds, prompt=PROMPT, new=NEW,
+                              decode=main_table(bench, known, "decode"), prefill=main_table(bench, known, "prompt"),
+                              **{name: curve_table(known, name) for name in CURVES}))
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rankc", required=True)
-    parser.add_argument("model")
-    parser.add_argument("--vocabulary", type=int, default=1000)
-    parser.add_argument("--bounds", default="64,32768")
-    parser.add_argument("--fills", default="16,256,512,1024,2048,4000")
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--steps", type=int, default=16)
+    parser.add_argument("what", choices=("prepare", "time", "page"))
+    parser.add_argument("--build", default=f"{HERE}/../build")
+    parser.add_argument("--work", required=True)
+    parser.add_argument("--python", default=sys.executable)
+    parser.add_argument("--only", default="*", help="cases whose name matches GLOB")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--page", default=f"{HERE}/../docs/decoding-speed.md")
     given = parser.parse_args()
-    least, most = (int(bound) for bound in given.bounds.split(","))
-    fills = [int(fill) for fill in given.fills.split(",")]
-    with tempfile.TemporaryDirectory() as work:
-        bench = Bench(given, work)
-        fixed = bench.program("--dim", "sequence=1", "--dim", "past_sequence_length=16", "--dim", "total_sequence_length=17")
-        small, large = bench.decoder(least), bench.decoder(most)
-        ranks = bench.decoder(least, "--pas", "tp:tensor=2", "--plan-ngpus", "2")
-        print("| | ms | ms | ratio | least, most |\n|---|---|---|---|---|")
-        bench.compare(f"bound {most} / bound {least}, 16 tokens", lambda: bench.generated(large, 16), lambda: bench.generated(small, 16))
-        for threads in 1, 2:
-            bench.compare(f"with state / fixed sizes, threads {threads}", lambda n=threads: bench.generated(small, 16, n),
-                          lambda n=threads: bench.repeated(fixed, n))
-        bench.compare("two threads / two ranks", lambda: bench.generated(small, 16, 2), lambda: bench.generated(ranks, 16))
-        curve = bench.decoder(max(fills) + given.steps + 1)
-        print("\n| tokens in the caches | ms |\n|---|---|")
-        for fill in fills:
-            print(f"| {fill} | {statistics.median(bench.generated(curve, fill) for _ in range(given.rounds)):.2f} |", flush=True)
+    {"prepare": prepare, "time": time, "page": page}[given.what](Bench(given))
 
 
 if __name__ == "__main__":
