@@ -9,9 +9,11 @@ import functools
 import glob
 import os
 import sys
+import tempfile
 import warnings
 
 import numpy as np
+import onnx
 import torch
 import torchvision
 import transformers
@@ -148,6 +150,30 @@ def export(name, base):
     torch.onnx.export(net, tuple(given.values()), f"{base}.onnx", dynamo=False, opset_version=17, input_names=list(given))
 
 
+def divide_vectors(graph):
+    """A copy of a vector of weights for each node that reads it: as an exporter merges equal ones, one may be both a bias, which is
+    quantised to 32 bits, and an operand of a sum, quantised to 8."""
+    known = {tensor.name: tensor for tensor in graph.initializer if len(tensor.dims) == 1}
+    for number, node in enumerate(graph.node):
+        for k, name in enumerate(node.input):
+            if name in known:
+                graph.initializer.add().CopyFrom(known[name])
+                node.input[k] = graph.initializer[-1].name = f"{name}.of{number}.{k}"
+    for tensor in known.values():
+        graph.initializer.remove(tensor)
+
+
+PRODUCTS = {"qdq": ("QuantizeLinear",), "qoperator": ("QLinearConv", "QLinearMatMul"), "dynamic": ("MatMulInteger", "ConvInteger")}
+
+
+def checked(path, kind):
+    """That the model is valid and quantised."""
+    onnx.checker.check_model(path, full_check=True)
+    found = {node.op_type for node in onnx.load(path).graph.node}
+    if not found.intersection(PRODUCTS[kind]):
+        sys.exit(f"networks.py: the quantised model has none of {PRODUCTS[kind]}")
+
+
 def quantise(kind, source, target):
     """From SOURCE.onnx, and its inputs go along."""
     from onnxruntime import quantization as q
@@ -163,13 +189,20 @@ def quantise(kind, source, target):
     inputs = {name: np.load(path) for path, name in names.items() if name not in ("result", "labels") and "." not in name}
     for name, value in inputs.items():
         np.save(f"{target}.{name}.npy", value)
-    q.shape_inference.quant_pre_process(f"{source}.onnx", f"{target}.onnx")
-    if kind == "dynamic":
-        q.quantize_dynamic(f"{target}.onnx", f"{target}.onnx", per_channel=True)
-        return
-    form = q.QuantFormat.QDQ if kind == "qdq" else q.QuantFormat.QOperator
-    q.quantize_static(f"{target}.onnx", f"{target}.onnx", Feed(), quant_format=form, per_channel=True,
-                      weight_type=q.QuantType.QInt8, activation_type=q.QuantType.QUInt8)
+    with tempfile.TemporaryDirectory(dir=os.path.dirname(target)) as scratch:
+        prepared, quantised = f"{scratch}/prepared.onnx", f"{scratch}/quantised.onnx"
+        q.shape_inference.quant_pre_process(f"{source}.onnx", prepared)
+        model = onnx.load(prepared)
+        divide_vectors(model.graph)
+        onnx.save(model, prepared)
+        if kind == "dynamic":
+            q.quantize_dynamic(prepared, quantised, per_channel=True)
+        else:
+            form = q.QuantFormat.QDQ if kind == "qdq" else q.QuantFormat.QOperator
+            q.quantize_static(prepared, quantised, Feed(), quant_format=form, per_channel=True,
+                              weight_type=q.QuantType.QInt8, activation_type=q.QuantType.QUInt8)
+        checked(quantised, kind)
+        os.replace(quantised, f"{target}.onnx")
 
 
 def main(name, directory):

@@ -72,7 +72,7 @@ bool op_multiplies_integers(const struct op *op) {
 }
 
 int op_epilogue_first(const struct node *node) {
-    return op_multiplies_integers(node->op) ? 4 : 2;
+    return op_multiplies_integers(node->op) ? OP_INTEGER_INPUTS : 2;
 }
 
 int op_query(const struct node *node) {

@@ -141,7 +141,8 @@ bool op_is_attention(const struct op *op);
 /* True for the products of integers that may have an epilogue, IntMatMul and IntConv. */
 bool op_multiplies_integers(const struct op *op);
 /* The number of a product's inputs before the operands of its epilogue: 2, and of products of integers, which have
- * two zero points, 4. */
+ * two zero points and a bias, 5. */
+enum { OP_INTEGER_BIAS = 4, OP_INTEGER_INPUTS };
 int op_epilogue_first(const struct node *node);
 
 /* The input of attention, or of its gradient, that is q; k follows. */

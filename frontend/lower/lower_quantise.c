@@ -377,12 +377,6 @@ static int number(struct lower *lower, int at) {
                                 : build_scalar(&lower->builder, RT_F32, 0);
 }
 
-/* x y + z, rounded once to f32: computed in f64, which holds the product. */
-static int fused_multiply_add(struct lower *lower, int x, int y, int z) {
-    int product = emit2(lower, OP_Mul, emit_cast(lower, x, RT_F64), emit_cast(lower, y, RT_F64));
-    return emit_cast(lower, emit2(lower, OP_Add, product, emit_cast(lower, z, RT_F64)), RT_F32);
-}
-
 /* The value, which includes the zero point (inputs 6, 7: scale and zero point of the result), in the result's type. */
 static int rounded_result(struct lower *lower, int y) {
     return lower_result(lower,
@@ -397,8 +391,8 @@ int lower_qlinear_add(struct lower *lower) {
     int zeros =
         emit2(lower, OP_Add, emit2(lower, OP_Mul, ra, number(lower, 2)), emit2(lower, OP_Mul, rb, number(lower, 5)));
     int fixed = emit2(lower, OP_Sub, number(lower, 7), zeros);
-    int b = fused_multiply_add(lower, lower->inputs[3], rb, fixed);
-    return rounded_result(lower, fused_multiply_add(lower, lower->inputs[0], ra, b));
+    int b = emit3(lower, OP_Fma, emit_cast(lower, lower->inputs[3], RT_F32), rb, fixed);
+    return rounded_result(lower, emit3(lower, OP_Fma, emit_cast(lower, lower->inputs[0], RT_F32), ra, b));
 }
 
 /* Likewise: (a - a_zero) (b - b_zero) r + c_zero with r = a_scale b_scale / c_scale. */

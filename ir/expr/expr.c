@@ -58,7 +58,7 @@ static const struct expr *parse_name(struct parser *p) {
     if (!take(p, "(")) return make(p, EXPR_NAME, name, NULL, NULL, NULL);
     struct expr *call = make(p, EXPR_CALL, name, NULL, NULL, NULL);
     do {
-        if (call->nargs == 2)
+        if (call->nargs == 3)
             p->failed = true;
         else
             call->arg[call->nargs++] = parse_choice(p);
@@ -193,24 +193,26 @@ static double through(double a, enum rt_dtype dtype) {
         return integers;                                                                                               \
     }
 #define OF_FLOATS(id, floats)                                                                                          \
-    static double id##_of_floats(double a, double b) {                                                                 \
-        (void)a, (void)b;                                                                                              \
+    static double id##_of_floats(double a, double b, double c) {                                                       \
+        (void)a, (void)b, (void)c;                                                                                     \
         return floats;                                                                                                 \
     }
 #define BINARY(name, id, floats, integers)      OF_FLOATS(id, floats) OF_INTS(id, integers)
 #define UNARY(name, id, floats)                 OF_FLOATS(id, floats)
 #define UNARY_EXACT(name, id, floats, integers) OF_FLOATS(id, floats) OF_INTS(id, integers)
+#define TERNARY(name, id, floats)               OF_FLOATS(id, floats)
 #include "ir/expr/functions.def"
 
 static const struct function {
     const char *name;
     int nargs;
-    double (*of_floats)(double a, double b);  /* b: 0 for a function of one argument */
-    int64_t (*of_ints)(int64_t a, int64_t b); /* NULL: integers are converted to floats */
+    double (*of_floats)(double a, double b, double c); /* arguments that it does not have are 0 */
+    int64_t (*of_ints)(int64_t a, int64_t b);          /* NULL: integers are converted to floats */
 } functions[] = {
 #define BINARY(name, id, floats, integers)      {name, 2, id##_of_floats, id##_of_ints},
 #define UNARY(name, id, floats)                 {name, 1, id##_of_floats, NULL},
 #define UNARY_EXACT(name, id, floats, integers) {name, 1, id##_of_floats, id##_of_ints},
+#define TERNARY(name, id, floats)               {name, 3, id##_of_floats, NULL},
 #include "ir/expr/functions.def"
 };
 
@@ -220,10 +222,11 @@ static const struct function *find_function(const char *name, int nargs) {
     return NULL;
 }
 
-static struct number apply(const char *name, int nargs, struct number a, struct number b) {
+static struct number apply(const char *name, int nargs, struct number a, struct number b, struct number c) {
     const struct function *function = find_function(name, nargs);
     if (!function) BUG("expression: no function '%s' of %d arguments", name, nargs);
-    if (a.is_float || b.is_float || !function->of_ints) return of_float(function->of_floats(as_float(a), as_float(b)));
+    if (a.is_float || b.is_float || !function->of_ints)
+        return of_float(function->of_floats(as_float(a), as_float(b), as_float(c)));
     return of_int(function->of_ints(a.i, b.i));
 }
 
@@ -238,14 +241,14 @@ static struct number compare(const char *op, struct number a, struct number b) {
 }
 
 static struct number apply_binary(const char *name, struct number a, struct number b) {
-    return strchr("<>=!", name[0]) ? compare(name, a, b) : apply(name, 2, a, b);
+    return strchr("<>=!", name[0]) ? compare(name, a, b) : apply(name, 2, a, b, of_int(0));
 }
 
 static struct number apply_unary(const char *name, struct number a) {
     if (name[0] == '!') return of_int(!is_true(a));
     if (strcmp(name, "isnan") == 0) return of_int(a.is_float && isnan(a.f));
     if (strcmp(name, "isinf") == 0) return of_int(a.is_float && isinf(a.f));
-    return apply(name, 1, a, of_int(0));
+    return apply(name, 1, a, of_int(0), of_int(0));
 }
 
 static struct number eval_number(double number) {
@@ -260,7 +263,8 @@ struct number expr_eval(const struct expr *e, expr_lookup lookup, const void *en
     if (e->nargs == 1) return apply_unary(e->name, a);
     if (strcmp(e->name, "&&") == 0) return is_true(a) ? of_int(is_true(expr_eval(e->arg[1], lookup, env))) : of_int(0);
     if (strcmp(e->name, "||") == 0) return is_true(a) ? of_int(1) : of_int(is_true(expr_eval(e->arg[1], lookup, env)));
-    return apply_binary(e->name, a, expr_eval(e->arg[1], lookup, env));
+    const struct number b = expr_eval(e->arg[1], lookup, env);
+    return e->nargs == 2 ? apply_binary(e->name, a, b) : apply(e->name, 3, a, b, expr_eval(e->arg[2], lookup, env));
 }
 
 /* Chains ---------------------------------------------------------------------------------------------------------- */

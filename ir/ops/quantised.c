@@ -103,19 +103,21 @@ DIMS_FN(dims_dequant_matmul) {
     return 0;
 }
 
-/* A zero point: one number, or one for each index of an output dimension. */
-static int bind_zero(struct dims *dims, const struct graph *graph, const struct node *node, int i,
-                     const struct dim_factors *of, const char **why) {
+/* An operand that is one number, or one for each index of an output dimension in its last one. */
+static int bind_vector(struct dims *dims, const struct graph *graph, const struct node *node, int i,
+                       const struct dim_factors *of, const char **why) {
     const struct tensor *t = input(graph, node, i);
     struct operand *operand = &dims->operand[i];
     operand->ndim = t->ndim;
-    if (t->ndim == 1) operand->dim[0] = *of;
-    if (t->ndim == 0 || (t->ndim == 1 && t->dims[0] == dims_extent(dims, i, 0))) return 0;
-    return refuse(dims, why, "zero point %s does not fit", tensor_type(dims->arena, t));
+    if (t->ndim) operand->dim[t->ndim - 1] = *of;
+    if (t->ndim == 0 ||
+        (tensor_elements(t) == t->dims[t->ndim - 1] && t->dims[t->ndim - 1] == dims_extent(dims, i, t->ndim - 1)))
+        return 0;
+    return refuse(dims, why, "input %d, %s, does not fit the product", i, tensor_type(dims->arena, t));
 }
 
-/* Binds the bare product of inputs 0 and 1 by `bare`, then zero points 2 and 3. The second may be given per index of
- * dimension `dim` of the result. */
+/* Binds the bare product of inputs 0 and 1 by `bare`, then zero points 2 and 3 and the bias. All but the first zero
+ * point may be given per index of dimension `dim` of the result. */
 static int bind_bare(struct dims *dims, const struct graph *graph, const struct node *node, const char **why,
                      int (*bare)(struct dims *, const struct graph *, const struct node *, const char **), int dim) {
     struct node product = *node;
@@ -131,25 +133,32 @@ static int bind_bare(struct dims *dims, const struct graph *graph, const struct 
     const struct dim_factors one = {0}, per_index = out->dim[dim < 0 ? out->ndim + dim : dim];
     if (input(graph, node, 2) && input(graph, node, 2)->ndim)
         return refuse(dims, why, "the first zero point must be a scalar");
-    if (input(graph, node, 2) && bind_zero(dims, graph, node, 2, &one, why) < 0) return -1;
-    return input(graph, node, 3) ? bind_zero(dims, graph, node, 3, &per_index, why) : 0;
+    if (input(graph, node, OP_INTEGER_BIAS) && !input(graph, node, OP_INTEGER_BIAS)->ndim)
+        return refuse(dims, why, "the bias must be a vector");
+    for (int i = 2; i <= OP_INTEGER_BIAS; i++)
+        if (input(graph, node, i) && bind_vector(dims, graph, node, i, i == 2 ? &one : &per_index, why) < 0) return -1;
+    return 0;
 }
 
-/* The same with an epilogue, if the node has one, which takes complete sums. */
+static bool is_finished(const struct graph *graph, const struct node *node) {
+    return attr_find(node, "expr") || input(graph, node, OP_INTEGER_BIAS);
+}
+
+/* The same with an epilogue, if the node has one. Bias and epilogue take complete sums. */
 static int bind_integers(struct dims *dims, const struct graph *graph, const struct node *node, const char **why,
                          int (*bare)(struct dims *, const struct graph *, const struct node *, const char **),
                          int dim) {
-    const int first = op_epilogue_first(node);
+    const bool finished = attr_find(node, "expr") != NULL;
     struct node product = *node;
-    if (!attr_find(node, "expr"))
-        return node->ninputs > first ? refuse(dims, why, "has operands, but no expression of them")
-                                     : bind_bare(dims, graph, node, why, bare, dim);
-    if (node->ninputs < first) return refuse(dims, why, "an expression needs both zero points, or '_' for them");
-    product.ninputs = first;
+    if (!finished && node->ninputs > OP_INTEGER_INPUTS)
+        return refuse(dims, why, "has operands, but no expression of them");
+    if (finished && node->ninputs < OP_INTEGER_INPUTS)
+        return refuse(dims, why, "an expression needs both zero points and a bias, or '_' for them");
+    if (finished) product.ninputs = OP_INTEGER_INPUTS;
     if (bind_bare(dims, graph, &product, why, bare, dim) < 0) return -1;
-    for (int f = 0; f < dims->nfactors; f++)
+    for (int f = 0; f < dims->nfactors && is_finished(graph, node); f++)
         if (dims->factor[f].kind == FACTOR_SUM) dims->factor[f].kind = FACTOR_WHOLE;
-    return bind_epilogue(dims, graph, node, why);
+    return finished ? bind_epilogue(dims, graph, node, why) : 0;
 }
 
 /* The node without what makes it more than a product. */
@@ -172,19 +181,19 @@ static int bare_conv(struct dims *dims, const struct graph *graph, const struct 
     return dims_conv(dims, graph, &product, why);
 }
 
-/* The calls (ops.def): of one matrix w, and of one for each matrix of x; then both of products that are packed or have
- * an epilogue. */
+/* The calls (ops.def): of one matrix w, and of one for each matrix of x; then both of products that are packed, or have
+ * a bias or an epilogue. */
 DIMS_FN(dims_int_matmul) {
     if (bind_integers(dims, graph, node, why, bare_matmul, -1) < 0) return -1;
-    if (attr_int(node, "packed", 0) || attr_find(node, "expr")) dims->alternative = 3 - dims->alternative;
+    if (attr_int(node, "packed", 0) || is_finished(graph, node)) dims->alternative = 3 - dims->alternative;
     return 0;
 }
 
 DIMS_FN(dims_int_conv) {
     const bool last = attr_int(node, "channels_last", 0) != 0;
     if (bind_integers(dims, graph, node, why, bare_conv, last ? -1 : 1) < 0) return -1;
-    if (attr_find(node, "expr") && !attr_int(node, "packed", 0))
-        return refuse(dims, why, "only convolutions with packed weights have an expression");
+    if (is_finished(graph, node) && !attr_int(node, "packed", 0))
+        return refuse(dims, why, "only convolutions with packed weights have a bias or an expression");
     dims->alternative = last;
     return 0;
 }

@@ -15,18 +15,25 @@ static const struct node *node_before(const struct graph *graph, const struct no
     return joined ? before : NULL;
 }
 
-const struct node *epilogue_product(const struct graph *graph, const struct pass_context *context,
-                                    const struct node *node, int tensor) {
+const struct node *epilogue_product_of(const struct graph *graph, const struct pass_context *context,
+                                       const struct node *node, int tensor) {
     const struct node *product = node_before(graph, node, tensor);
     if (!product || product->noutputs > 1) return NULL;
     const bool packed = attr_int(product, "packed", 0) != 0, integers = op_multiplies_integers(product->op);
     if (!integers && product->op->id != OP_MatMul && product->op->id != OP_Conv) return NULL;
     if (!packed && (product->op->id == OP_Conv || product->op->id == OP_IntConv)) return NULL;
     if (!(packed || integers ? context->block_epilogues : context->library_products)) return NULL;
-    if (integers && elementwise_compute_type(graph, node) != RT_F32) return NULL;
     for (int a = 0; a < RT_LAYOUT_AXES; a++)
         if (product->split[a].factor == SPLIT_PARTIAL) return NULL;
     return product;
+}
+
+const struct node *epilogue_product(const struct graph *graph, const struct pass_context *context,
+                                    const struct node *node, int tensor) {
+    const struct node *product = epilogue_product_of(graph, context, node, tensor);
+    const bool other =
+        product && op_multiplies_integers(product->op) && elementwise_compute_type(graph, node) != RT_F32;
+    return other ? NULL : product;
 }
 
 bool epilogue_follows(const struct graph *graph, const struct pass_context *context, const struct node *node,

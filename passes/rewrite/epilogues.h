@@ -11,6 +11,10 @@
 const struct node *epilogue_product(const struct graph *graph, const struct pass_context *context,
                                     const struct node *node, int tensor);
 
+/* The same, in whatever type the node computes. */
+const struct node *epilogue_product_of(const struct graph *graph, const struct pass_context *context,
+                                       const struct node *node, int tensor);
+
 /* True if one of at most `most` elementwise nodes that read each other's results, of which this is the last, reads that
  * of such a product. */
 bool epilogue_follows(const struct graph *graph, const struct pass_context *context, const struct node *node, int most);

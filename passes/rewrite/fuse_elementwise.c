@@ -44,6 +44,7 @@ struct fuser {
     struct fusion **fusions; /* per node; NULL: it cannot be fused */
     int *root;               /* per node: the node that it was fused into, itself if into none */
     int *last;               /* per tensor: the place in the order of its last reader; INT_MAX: it stays */
+    bool *apart;             /* per tensor: Note [Apart] */
     int *within;             /* per tensor: the node in whose fusion alone it was found to be read; -1: none yet */
     int nnodes;              /* before any was fused */
 };
@@ -128,12 +129,58 @@ static bool keeps_value(const struct fuser *f, int tensor) {
  * that repeat it; else -1. */
 static int takes(const struct fuser *f, int reader, int tensor) {
     const int p = f->graph->tensors.at[tensor].producer;
-    if (p < 0 || !f->fusions[p] || f->kept[tensor] || !fit(f, reader, tensor) || is_between_products(f, tensor) ||
-        !keeps_value(f, tensor))
+    if (p < 0 || !f->fusions[p] || f->kept[tensor] || f->apart[tensor] || !fit(f, reader, tensor) ||
+        is_between_products(f, tensor) || !keeps_value(f, tensor))
         return -1;
     for (int u = f->uses.first[tensor]; u < f->uses.first[tensor + 1]; u++)
         if (f->uses.users[u] != reader) return repeats(f, tensor) ? p : -1;
     return phase_of(f, p) == phase_of(f, reader) ? p : -1;
+}
+
+/* Note [Apart]
+ * A kernel finishes the sums of one product. Where an elementwise node joins two that are both rounded to 8 bits first,
+ * as the sum of a residual connection does, the second product is finished by its own kernel: its sums of 32 bits are
+ * not written. */
+enum { MOST_STEPS = 8 /* elementwise nodes from a product to the node that joins it with another */ };
+
+/* The producer of the tensor, if it may join a chain and the tensor has no other reader. */
+static const struct node *sole_producer(const struct fuser *f, int tensor) {
+    const struct node *node = graph_producer(f->graph, tensor);
+    const bool sole = f->uses.first[tensor + 1] - f->uses.first[tensor] == 1;
+    return node && sole && elementwise_joins_chain(f->graph, f->context, node) ? node : NULL;
+}
+
+static bool is_of_product(const struct fuser *f, const struct node *node, int steps) {
+    for (int k = 0; k < node->ninputs; k++) {
+        const struct node *before = sole_producer(f, node->inputs[k]);
+        if (epilogue_product(f->graph, f->context, node, node->inputs[k])) return true;
+        if (before && steps && is_of_product(f, before, steps - 1)) return true;
+    }
+    return false;
+}
+
+/* The rounded sums of a product from which `tensor` is computed; -1: none. */
+static int rounded_product(const struct fuser *f, int tensor, int steps) {
+    const struct node *node = sole_producer(f, tensor);
+    int found = -1;
+    if (!node || !steps) return -1;
+    if (rt_dtype_bytes(type_of(f, tensor)) == 1) return is_of_product(f, node, steps) ? tensor : -1;
+    for (int k = 0; k < node->ninputs && found < 0; k++) found = rounded_product(f, node->inputs[k], steps - 1);
+    return found;
+}
+
+static void find_apart(struct fuser *f) {
+    for (int i = 0; i < f->graph->order.n; i++) {
+        const struct node *node = &f->graph->nodes.at[f->graph->order.at[i]];
+        bool others = false;
+        if (!f->context->block_epilogues || node->ninputs < 2 || !elementwise_joins_chain(f->graph, f->context, node))
+            continue;
+        for (int k = 0; k < node->ninputs; k++) {
+            const int rounded = rounded_product(f, node->inputs[k], MOST_STEPS);
+            if (rounded >= 0 && others) f->apart[rounded] = true;
+            others = others || rounded >= 0;
+        }
+    }
 }
 
 /* Building expressions --------------------------------------------------------------------------------------------- */
@@ -270,7 +317,8 @@ static int encloses(const struct fuser *f, int id, int tensor) {
     int p = t->producer;
     if (p < 0 || !f->fusions[p] || f->root[p] != p || t->dtype == RT_BOOL) return -1;
     if (f->kept[tensor] && (!f->updates[tensor] || t->dtype != type_of(f, node->outputs[0]))) return -1;
-    if (is_between_products(f, tensor) || !is_read_within(f, id, tensor) || !keeps_value(f, tensor)) return -1;
+    if (f->apart[tensor] || is_between_products(f, tensor) || !is_read_within(f, id, tensor) || !keeps_value(f, tensor))
+        return -1;
     bool alike = f->graph->nodes.at[p].stage == node->stage && f->graph->nodes.at[p].phase == node->phase &&
                  elementwise_compute_type(f->graph, &f->graph->nodes.at[p]) == elementwise_compute_type(f->graph, node);
     return alike && elementwise_same_shard(t, &f->graph->tensors.at[node->outputs[0]]) ? p : -1;
@@ -378,6 +426,8 @@ int pass_fuse_elementwise(struct graph *graph, const struct pass_context *contex
     graph_uses(graph, f.arena, &f.uses);
     f.kept = graph_kept(graph, f.arena);
     f.last = find_last(&f);
+    f.apart = ARENA_ARRAY(f.arena, bool, graph->tensors.n + 1);
+    find_apart(&f);
     f.within = ARENA_ARRAY(f.arena, int, graph->tensors.n + 1);
     for (int t = 0; t < graph->tensors.n; t++) f.within[t] = -1;
     f.fusions = ARENA_ARRAY(f.arena, struct fusion *, graph->nodes.n + 1);

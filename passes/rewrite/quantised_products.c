@@ -224,16 +224,24 @@ static int moved_codes(struct build *builder, const struct node *node) {
     return y;
 }
 
-/* The greatest of dequantised elements, quantised again with the same scale and zero point: the greatest code. */
+/* Reads the pool whose result the node, a Cast to codes, rounds, and the codes that its operand was made from in the
+ * opposite way: by a Cast, or by dequantisation with the same scale and zero point. False: there is no such pool. */
+static bool read_pool(const struct graph *graph, const struct node *node, const struct node **pool,
+                      struct dequantised *d) {
+    struct requantised q = {.x = node->inputs[0]};
+    const bool rounded = read_requantised(graph, node, &q);
+    if (!(*pool = made_by(graph, q.x, OP_MaxPool))) return false;
+    if (rounded) return read_dequantised(graph, (*pool)->inputs[0], d) && requantises(graph, node, &q, d);
+    const struct node *cast = made_by(graph, (*pool)->inputs[0], OP_Cast);
+    *d = (struct dequantised){.codes = cast ? cast->inputs[0] : -1};
+    return cast && tensor_of(graph, d->codes)->dtype == tensor_of(graph, node->outputs[0])->dtype;
+}
+
+/* The greatest of elements that codes stand for, as codes again: the greatest code. */
 static int pooled_codes(struct build *builder, const struct node *node) {
-    struct graph *graph = builder->graph;
-    struct requantised q;
+    const struct node *found;
     struct dequantised d;
-    if (!read_requantised(graph, node, &q)) return REWRITE_KEPT;
-    const struct node *found = made_by(graph, q.x, OP_MaxPool);
-    if (!found || !read_dequantised(graph, found->inputs[0], &d) || !is_byte(graph, &d) ||
-        !requantises(graph, node, &q, &d))
-        return REWRITE_KEPT;
+    if (!read_pool(builder->graph, node, &found, &d) || !is_byte(builder->graph, &d)) return REWRITE_KEPT;
     const struct node pool = *found;
     const int codes = codes_as(builder, &d, pool.inputs[0]);
     return codes < 0 ? -1 : build(builder, OP_IntMaxPool, 1, &codes, pool.nattrs, pool.attrs);

@@ -128,23 +128,30 @@ static const int8_t *panel_at(const struct work *work, int64_t p, int64_t j) {
     return t->packed ? (const int8_t *)t->w + rt_quad_place(t->k, p, work->column + j) : work->panels + j * DEPTH;
 }
 
-/* What the sums of a block begin with: -x_zero times the sums of w's columns. Those of stored panels are sums over all
- * of k, which the first block has. */
-static void find_start(struct work *work, int64_t p, int64_t depth) {
+/* Adds -x_zero times the sums of w's columns to what the sums of a block begin with. Those of stored panels are sums
+ * over all of k, which the first block has. */
+static void add_columns(struct work *work, int64_t p, int64_t depth) {
     static const uint8_t ones[DEPTH] = {[0 ... DEPTH - 1] = 1};
     static const int32_t none[RT_PANEL];
     const struct rt_quad_product *t = work->product;
-    memset(work->start, 0, sizeof work->start);
     if (!work->x_zero || (t->packed && p)) return;
     for (int64_t j = 0; j < work->width; j += RT_PANEL) {
-        int32_t *start = work->start + j;
+        int32_t sums[RT_PANEL], *start = work->start + j;
         const int8_t *panel = panel_at(work, p, j);
         if (t->packed)
-            memcpy(start, panel + rt_quad_rows(t->k) * RT_PANEL, RT_PANEL * sizeof *start);
+            memcpy(sums, panel + rt_quad_rows(t->k) * RT_PANEL, sizeof sums);
         else
-            work->tile(&(struct tile){start, ones, panel, none, rt_quad_rows(depth) / RT_QUAD, 1}, 1);
-        for (int c = 0; c < RT_PANEL; c++) start[c] = (int32_t)((uint32_t)start[c] * (uint32_t)-work->x_zero);
+            work->tile(&(struct tile){sums, ones, panel, none, rt_quad_rows(depth) / RT_QUAD, 1}, 1);
+        for (int c = 0; c < RT_PANEL; c++)
+            start[c] = (int32_t)((uint32_t)start[c] - (uint32_t)sums[c] * (uint32_t)work->x_zero);
     }
+}
+
+static void find_start(struct work *work, int64_t p, int64_t depth) {
+    const int32_t *bias = p ? NULL : work->product->bias;
+    memset(work->start, 0, sizeof work->start);
+    if (bias) memcpy(work->start, bias + work->column, (size_t)work->width * sizeof *bias);
+    add_columns(work, p, depth);
 }
 
 CLONES static int32_t sum_of(const uint8_t *x, int64_t n) {

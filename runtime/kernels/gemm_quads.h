@@ -34,7 +34,7 @@ static inline __attribute__((always_inline)) void rt_quad_copy(uint8_t *to, cons
     if (n & 1) *to = *from;
 }
 
-/* y(m,n) = (x(m,k) - x_zero) (w(k,n) - w_zero); the rows of x are those that `rows` copies. */
+/* y(m,n) = (x(m,k) - x_zero) (w(k,n) - w_zero) + bias; the rows of x are those that `rows` copies. */
 struct rt_quad_product {
     void *y; /* (m,n) of i32, or what the epilogue makes of it */
     int64_t m, k, n;
@@ -47,6 +47,7 @@ struct rt_quad_product {
     int64_t w_row;
     const void *w_zero; /* of w's type, one or, with per_column, n; NULL: 0 */
     int per_column;
+    const int32_t *bias;                    /* (n), or NULL */
     int64_t first;                          /* number of y's first row, for the epilogue */
     const struct rt_epilogue_int *epilogue; /* NULL: none */
 };

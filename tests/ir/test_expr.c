@@ -91,6 +91,18 @@ static void test_functions_of_two(void **state) {
         }
 }
 
+/* A product that is not rounded: in other steps it would be 0. */
+static void test_functions_of_three(void **state) {
+    const double next = nextafter(1, 2), past = nextafter(1, 0);
+    (void)state;
+    for (int i = 0; i < SAMPLES * SAMPLES; i++) {
+        double a = samples[i / SAMPLES], b = samples[i % SAMPLES];
+        assert_same("fma", value_of("fma(a, b, c)", real(a), real(b), real(0.5)).f, fma(a, b, 0.5));
+        assert_same("fma", value_of("fma(a, b, 1)", real(a), real(b), real(0)).f, fma(a, b, 1));
+    }
+    assert_true(value_of("fma(a, b, c)", real(next), real(past), real(-(next * past))).f != 0);
+}
+
 static void test_comparisons(void **state) {
     (void)state;
     for (int i = 0; i < SAMPLES * SAMPLES; i++) {
@@ -212,13 +224,10 @@ static void test_every_row_parses(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_functions_of_one),
-        cmocka_unit_test(test_functions_of_two),
-        cmocka_unit_test(test_comparisons),
-        cmocka_unit_test(test_extremes_keep_nan),
-        cmocka_unit_test(test_precedence),
-        cmocka_unit_test(test_integers),
-        cmocka_unit_test(test_mixed),
+        cmocka_unit_test(test_functions_of_one),   cmocka_unit_test(test_functions_of_two),
+        cmocka_unit_test(test_functions_of_three), cmocka_unit_test(test_comparisons),
+        cmocka_unit_test(test_extremes_keep_nan),  cmocka_unit_test(test_precedence),
+        cmocka_unit_test(test_integers),           cmocka_unit_test(test_mixed),
         cmocka_unit_test(test_every_row_parses),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

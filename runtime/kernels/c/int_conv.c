@@ -85,9 +85,10 @@ CLONES static void copy_last(uint8_t *to, const void *source, int64_t row, int64
 }
 
 int rt_int_conv_packed(struct rt *rt, void *y, const void *x, const void *w, const void *x_zero, const void *w_zero,
-                       enum rt_dtype x_type, enum rt_dtype w_type, int per_channel, int ndim, const int64_t *x_dims,
-                       const int64_t *w_dims, const int64_t *y_dims, int64_t groups, const int64_t *stride,
-                       const int64_t *dilation, const int64_t *before, const struct rt_epilogue_int *epilogue) {
+                       const int32_t *bias, enum rt_dtype x_type, enum rt_dtype w_type, int per_channel, int ndim,
+                       const int64_t *x_dims, const int64_t *w_dims, const int64_t *y_dims, int64_t groups,
+                       const int64_t *stride, const int64_t *dilation, const int64_t *before,
+                       const struct rt_epilogue_int *epilogue) {
     const struct rt_window window = last_window(ndim, x_dims, y_dims, w_dims + 2, stride, dilation, before);
     const int64_t channels = x_dims[ndim - 1], results = y_dims[ndim - 1], m = y_dims[0] * window.y_plane;
     if (m == 0 || results == 0) return RT_OK;
@@ -109,6 +110,7 @@ int rt_int_conv_packed(struct rt *rt, void *y, const void *x, const void *w, con
                                                 .w_signed = w_type == RT_I8,
                                                 .w_zero = w_zero,
                                                 .per_column = per_channel,
+                                                .bias = bias,
                                                 .epilogue = epilogue};
         rt_int_multiply(rt, &product, first, end - first);
     }

@@ -47,8 +47,9 @@ CLONES static void copy_rows(uint8_t *to, const void *source, int64_t row, int64
 }
 
 int rt_int_matmul_finished(struct rt *rt, void *y, const void *x, const void *w, const void *x_zero, const void *w_zero,
-                           enum rt_dtype x_type, enum rt_dtype w_type, int per_column, int64_t batch, int64_t m,
-                           int64_t k, int64_t n, int turned, int packed, const struct rt_epilogue_int *epilogue) {
+                           const int32_t *bias, enum rt_dtype x_type, enum rt_dtype w_type, int per_column,
+                           int64_t batch, int64_t m, int64_t k, int64_t n, int turned, int packed,
+                           const struct rt_epilogue_int *epilogue) {
     const struct rt_gemm_quads *set = rt_gemm_quads_choose(rt->reference_kernels);
     const int many = batch >= omp_get_max_threads() && batch > 1;
     if (m == 0 || n == 0) return RT_OK;
@@ -70,6 +71,7 @@ int rt_int_matmul_finished(struct rt *rt, void *y, const void *x, const void *w,
                                                 .w_row = turned ? k : n,
                                                 .w_zero = w_zero,
                                                 .per_column = per_column,
+                                                .bias = bias,
                                                 .first = b * m,
                                                 .epilogue = epilogue};
         if (many)
@@ -83,6 +85,6 @@ int rt_int_matmul_finished(struct rt *rt, void *y, const void *x, const void *w,
 int rt_int_matmul(struct rt *rt, int32_t *y, const void *x, const void *w, const void *x_zero, const void *w_zero,
                   enum rt_dtype x_type, enum rt_dtype w_type, int per_column, int64_t batch, int64_t m, int64_t k,
                   int64_t n, int turned) {
-    return rt_int_matmul_finished(rt, y, x, w, x_zero, w_zero, x_type, w_type, per_column, batch, m, k, n, turned, 0,
-                                  NULL);
+    return rt_int_matmul_finished(rt, y, x, w, x_zero, w_zero, NULL, x_type, w_type, per_column, batch, m, k, n, turned,
+                                  0, NULL);
 }

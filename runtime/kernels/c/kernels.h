@@ -130,10 +130,11 @@ int rt_int_matmul(struct rt *rt, int32_t *y, const void *x, const void *w, const
                   int64_t n, int turned);
 
 /* The same with w in panels if `packed` (Note [Panels] in base/shape/panel.h), and y, of any type, as the epilogue
- * makes it from the sums; NULL: they are the result. */
+ * makes it from the sums plus the bias (n), which may be NULL; epilogue NULL: these are the result. */
 int rt_int_matmul_finished(struct rt *rt, void *y, const void *x, const void *w, const void *x_zero, const void *w_zero,
-                           enum rt_dtype x_type, enum rt_dtype w_type, int per_column, int64_t batch, int64_t m,
-                           int64_t k, int64_t n, int turned, int packed, const struct rt_epilogue_int *epilogue);
+                           const int32_t *bias, enum rt_dtype x_type, enum rt_dtype w_type, int per_column,
+                           int64_t batch, int64_t m, int64_t k, int64_t n, int turned, int packed,
+                           const struct rt_epilogue_int *epilogue);
 
 /* The same for ONNX ConvInteger-10: windows as in rt_conv_f32; per_channel: a zero point per output channel. */
 int rt_int_conv(struct rt *rt, int32_t *y, const void *x, const void *w, const void *x_zero, const void *w_zero,
@@ -143,9 +144,10 @@ int rt_int_conv(struct rt *rt, int32_t *y, const void *x, const void *w, const v
 
 /* The same of x (n,i..,c) to y (n,o..,m), finished as above, with w in panels of its windows (RT_PACK_WINDOWS). */
 int rt_int_conv_packed(struct rt *rt, void *y, const void *x, const void *w, const void *x_zero, const void *w_zero,
-                       enum rt_dtype x_type, enum rt_dtype w_type, int per_channel, int ndim, const int64_t *x_dims,
-                       const int64_t *w_dims, const int64_t *y_dims, int64_t groups, const int64_t *stride,
-                       const int64_t *dilation, const int64_t *before, const struct rt_epilogue_int *epilogue);
+                       const int32_t *bias, enum rt_dtype x_type, enum rt_dtype w_type, int per_channel, int ndim,
+                       const int64_t *x_dims, const int64_t *w_dims, const int64_t *y_dims, int64_t groups,
+                       const int64_t *stride, const int64_t *dilation, const int64_t *before,
+                       const struct rt_epilogue_int *epilogue);
 
 /* ONNX MaxPool-12 of i8 or u8, with channels last if `last`; a window outside of x gives the least number. */
 void rt_int_max_pool(void *y, const void *x, enum rt_dtype dtype, int last, int ndim, const int64_t *x_dims,

@@ -82,13 +82,14 @@ def finished(product, rest):
     a = rest[-1]
     if "expr" not in a:
         return product
-    beside = list(rest[2:-1])
+    beside = list(rest[3:-1])
     beside.insert(a["result"], product.astype("f4"))
     return fused(*beside, a).astype({"u8": "u1", "i8": "i1", "f32": "f4"}[a["to"]])
 
 
 def int_matmul(x, w, *rest):
-    return finished(int_product(x, w, *rest), rest)
+    bias = rest[2] if len(rest) > 3 and rest[2] is not None else 0
+    return finished(int_product(x, w, *rest) + bias, rest)
 
 
 def int_product(x, w, *rest):
@@ -857,6 +858,7 @@ REFERENCE = {
     "Or": lambda x, y, a: x | y,
     "Xor": lambda x, y, a: x ^ y,
     "Accumulate": lambda total, x, real, a: total + x if real > 0 else total,
+    "Fma": lambda x, y, z, a: x * y + z,
     "Where": lambda c, x, y, a: np.where(c, x, y),
     "Fused": fused,
     "MatMul": matmul,
