@@ -401,6 +401,13 @@ static void put_type(struct local *local, int tensor) {
     strbuf_puts(&local->out, rt_dtypes[tensor_of(local, tensor)->dtype].name);
 }
 
+/* $Tby: of weights in another type than the result. */
+static void put_other_type(struct local *local, int tensor) {
+    if (tensor_of(local, tensor)->dtype == tensor_of(local, local->node.outputs[0])->dtype) return;
+    strbuf_puts(&local->out, "_by_");
+    put_type(local, tensor);
+}
+
 static void put_bytes(struct local *local, int tensor) {
     strbuf_printf(&local->out, "b%zu", rt_dtype_bytes(tensor_of(local, tensor)->dtype));
 }
@@ -608,6 +615,7 @@ static const struct placeholder {
     {"T", "y", .of = put_type},
     {"T0", "x0", .of = put_type},
     {"T1", "x1", .of = put_type},
+    {"Tby", "x1", .of = put_other_type},
     {"B", "y", .of = put_bytes},
     {"dtype", "y", .of = put_dtype},
     {"depth", "x1", .of = put_depth},

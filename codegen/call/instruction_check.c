@@ -20,6 +20,12 @@ static bool is_finished_by_library(const struct node *node) {
     return node->op->id == OP_MatMul && (finished || attr_find(node, "sums"));
 }
 
+/* True for products of f32 and 16-bit weights, which only kernels of packed ones take. */
+static bool mixes_types(const struct graph *graph, const struct node *node) {
+    return node->op->id == OP_MatMul && !attr_int(node, "packed", 0) &&
+           graph->tensors.at[node->inputs[0]].dtype != graph->tensors.at[node->inputs[1]].dtype;
+}
+
 /* Checks that an operator of the user has a kernel for the target, and that its file was read. */
 static int check_user(const struct graph *graph, int id, const struct target *target, struct diags *diags) {
     const struct user_op *user = graph->nodes.at[id].op->user;
@@ -42,6 +48,10 @@ int instruction_check(const struct graph *graph, const struct target *target, st
         if (!has_kernel(target, node, dtype))
             diag_error(diags, 407, EXIT_UNSUPPORTED, node_place(graph, graph->order.at[i]),
                        "there is no kernel of %s for %s", node->op->name, rt_dtypes[dtype].name);
+        if (mixes_types(graph, node))
+            diag_error(diags, 407, EXIT_UNSUPPORTED, node_place(graph, graph->order.at[i]),
+                       "there is no kernel of MatMul for f32 and %s unless its weight is packed",
+                       rt_dtypes[graph->tensors.at[node->inputs[1]].dtype].name);
         if (!target->library_products && is_finished_by_library(node))
             diag_error(diags, 407, EXIT_UNSUPPORTED, node_place(graph, graph->order.at[i]),
                        "there is no kernel of MatMul with an epilogue unless its weight is packed");

@@ -1,15 +1,20 @@
-/* Quantises weights of products and embeddings (--weight-dtype) when the program is compiled.
+/* Makes weights of products and embeddings smaller (--weight-dtype).
  *
- *   MatMul(x, w)             DequantMatMul(x, codes of w, scales)
- *   Gather(w, index)         the codes' rows are gathered, and then dequantised
+ *                            16-bit floats                      integers
+ *   MatMul(x, w)             MatMul(x, w in 16 bits)            DequantMatMul(x, codes of w, scales)
+ *   Gather(w, index)         Cast(Gather(w in 16 bits, index))  the codes' rows are gathered, and then dequantised
  *
- * Codes are symmetric, with a scale for each group of indices of k, as MatMulNBits of ONNX Runtime stores weights
- * and llama.cpp does in Q4_0 and Q8_0: of 4 bits, scale = m / -8 of the element m that is farthest from 0, and code
- * = w / scale rounded, within -8 and 7; of 8 bits, scale = |m| / 127. They lie as (n, k), so a table that is
- * gathered and multiplied by is stored once. A group is never cut by a rank, so ranks have parts of the whole's codes.
+ * Weights of 16 bits are rounded when they are loaded, by every rank its part. Kernels widen them in registers; where
+ * there is none - of libraries, for other types than f32, of weights that cannot be packed - a Cast does.
+ *
+ * Integers are made when the program is compiled. Codes are symmetric, with a scale for each group of indices of k, as
+ * MatMulNBits of ONNX Runtime stores weights and llama.cpp does in Q4_0 and Q8_0: of 4 bits, scale = m / -8 of the
+ * element m that is farthest from 0, and code = w / scale rounded, within -8 and 7; of 8 bits, scale = |m| / 127. They
+ * lie as (n, k), so a table that is gathered and multiplied by is stored once. A group is never cut by a rank, so ranks
+ * have parts of the whole's codes.
  *
  * What has another form - vectors, stacks of experts, k that is no multiple of the group - stays as it is, with a
- * remark. */
+ * remark for the last. */
 #include "passes/rewrite/small_weights.h"
 
 #include <fnmatch.h>
@@ -19,6 +24,7 @@
 
 #include "ir/base/map.h"
 #include "ir/build.h"
+#include "ir/packing.h"
 #include "passes/pipeline.h"
 #include "passes/rewrite/rewrite.h"
 #include "runtime/base/shape/panel.h"
@@ -27,15 +33,18 @@ enum { GROUP = 32, MOST_GROUP = 1 << 16 };
 
 /* Types of codes --------------------------------------------------------------------------------------------------- */
 
-/* scale: of a group whose element farthest from 0 is `far`. Codes are stored as numbers from `least` on, with `offset`
- * added. */
+/* 16-bit floats have no codes. scale: of a group whose element farthest from 0 is `far`. Codes are stored as numbers
+ * from `least` on, with `offset` added. */
 static const struct small_type {
     const char *name;
     enum rt_dtype codes;
     int bits;
     float divisor; /* of `far`, or of its magnitude where it is positive */
     int least, most, offset;
-} small_types[] = {{"int8", RT_I8, 8, 127, -127, 127, 0}, {"int4", RT_U4, 4, -8, -8, 7, 8}};
+} small_types[] = {{"int8", RT_I8, 8, 127, -127, 127, 0},
+                   {"int4", RT_U4, 4, -8, -8, 7, 8},
+                   {.name = "bf16", .codes = RT_BF16, .bits = 16},
+                   {.name = "fp16", .codes = RT_F16, .bits = 16}};
 enum { NTYPES = sizeof small_types / sizeof *small_types };
 
 static const struct small_type *type_named(const char *name, size_t length) {
@@ -43,6 +52,10 @@ static const struct small_type *type_named(const char *name, size_t length) {
         if (strlen(small_types[i].name) == length && strncmp(small_types[i].name, name, length) == 0)
             return &small_types[i];
     return NULL;
+}
+
+static bool is_half(const struct small_type *type) {
+    return type->bits == 16;
 }
 
 /* The scale of `count` values. */
@@ -83,6 +96,9 @@ static int read_group(const char *text, struct small_weights_rule *rule) {
 
 /* The keys behind the type, each after a colon. */
 static int read_keys(char *text, struct small_weights_rule *rule, struct diags *diags) {
+    if (text && is_half(rule->type))
+        return diag_error(diags, 205, EXIT_USAGE, "--weight-dtype", "%s has no groups and rounds no activations",
+                          rule->type->name);
     for (char *next; text; text = next) {
         next = strchr(text, ':');
         if (next) *next++ = 0;
@@ -108,7 +124,8 @@ static int read_rule(char *text, struct small_weights *weights, struct arena *ar
         colon = strchr(text, ':');
     }
     rule.type = type_named(text, colon ? (size_t)(colon - text) : strlen(text));
-    if (!rule.type) return diag_error(diags, 202, EXIT_USAGE, "--weight-dtype", "'%s' is neither int8 nor int4", text);
+    if (!rule.type)
+        return diag_error(diags, 202, EXIT_USAGE, "--weight-dtype", "'%s' is none of bf16, fp16, int8 and int4", text);
     if (read_keys(colon ? colon + 1 : NULL, &rule, diags) < 0) return -1;
     VEC_PUSH(arena, &weights->rules, rule);
     return 0;
@@ -132,11 +149,15 @@ struct small {
 
 struct walk {
     struct build builder;
+    const struct pass_context *context;
     const struct small_weights *weights;
-    bool *matched;   /* per rule */
-    struct map done; /* tensor, rule and orientation -> index in `all` */
+    const struct uses *uses; /* before the walk */
+    const bool *excluded;    /* from packing */
+    bool *matched;           /* per rule */
+    struct map done;         /* tensor, rule and orientation -> index in `all` */
     VEC(struct small) all;
-    int left; /* readers whose weights stay as they are */
+    VEC(int) halves; /* weights, each before what it is in 16 bits */
+    int left;        /* readers whose weights stay as they are */
     const char *first_left;
 };
 
@@ -227,11 +248,70 @@ static bool is_weight(const struct walk *walk, int tensor) {
     return (t->kind == TENSOR_WEIGHT || t->kind == TENSOR_CONST) && t->ndim == 2 && rt_dtype_is_float(t->dtype);
 }
 
+/* 16-bit floats ---------------------------------------------------------------------------------------------------- */
+
+/* The weight in 16 bits; -1: it has no more. */
+static int half_of(struct walk *walk, int weight, const struct small_weights_rule *rule) {
+    struct graph *graph = walk->builder.graph;
+    const enum rt_dtype dtype = rule->type->codes;
+    const struct tensor w = graph->tensors.at[weight];
+    const int64_t key[] = {weight, rule - walk->weights->rules.at};
+    const int known = map_get(&walk->done, (const char *)key, sizeof key);
+    if (known >= 0 || rt_dtype_bytes(w.dtype) <= rt_dtype_bytes(dtype)) return known;
+    const int made = graph_add_tensor(graph, w.kind, w.name, dtype, w.ndim, w.dims);
+    struct tensor *half = &graph->tensors.at[made];
+    half->data = w.data, half->stored = w.stored, half->mark = w.mark, half->sources = w.sources;
+    half->constant = w.constant;
+    if (w.kind == TENSOR_CONST) {
+        const int64_t n = tensor_elements(&w);
+        uint16_t *rounded = ARENA_ARRAY(graph->arena, uint16_t, n + 1);
+        rt_convert(rounded, dtype, w.data, w.dtype, (size_t)n);
+        half->data = rounded;
+    }
+    map_put(&walk->done, (const char *)key, sizeof key, made);
+    VEC_PUSH(graph->arena, &walk->halves, weight);
+    VEC_PUSH(graph->arena, &walk->halves, made);
+    return made;
+}
+
+/* Weights have the model's names in their other form, unless there are both. */
+static void name_halves(struct walk *walk) {
+    struct graph *graph = walk->builder.graph;
+    const int *readers = graph_readers(graph, graph->arena);
+    for (int i = 0; i < walk->halves.n; i += 2) {
+        struct tensor *half = &graph->tensors.at[walk->halves.at[i + 1]];
+        if (readers[walk->halves.at[i]])
+            half->name = arena_printf(graph->arena, "%s.%s", half->name, rt_dtypes[half->dtype].name);
+    }
+}
+
+static int half_product(struct walk *walk, const struct node *node, const struct small_weights_rule *rule) {
+    const enum rt_dtype dtype = tensor_of(walk, node->outputs[0])->dtype;
+    const bool packed = !walk->context->library_products &&
+                        packing_possible(walk->builder.graph, walk->uses, walk->excluded, node->inputs[1]) != RT_PLAIN;
+    int half = half_of(walk, node->inputs[1], rule);
+    if (half < 0) return REWRITE_KEPT;
+    if (dtype != RT_F32 || !packed) half = build_cast(&walk->builder, half, dtype);
+    if (half < 0) return -1;
+    return build(&walk->builder, OP_MatMul, 2, (int[]){node->inputs[0], half}, node->nattrs, node->attrs);
+}
+
+static int half_rows(struct walk *walk, const struct node *node, const struct small_weights_rule *rule) {
+    const int half = half_of(walk, node->inputs[0], rule);
+    if (half < 0) return REWRITE_KEPT;
+    const enum rt_dtype dtype = tensor_of(walk, node->outputs[0])->dtype;
+    const int rows = build(&walk->builder, OP_Gather, 2, (int[]){half, node->inputs[1]}, node->nattrs, node->attrs);
+    return rows < 0 ? -1 : build_cast(&walk->builder, rows, dtype);
+}
+
+/* The pass --------------------------------------------------------------------------------------------------------- */
+
 static int small_product(struct walk *walk, const struct node *node) {
     const int weight = node->inputs[1];
     const bool turned = attr_int(node, "trans_b", 0) != 0;
     if (node->ninputs != 2 || !is_weight(walk, weight) || attr_int(node, "trans_a", 0)) return REWRITE_KEPT;
     const struct small_weights_rule *rule = rule_of(walk, weight, node);
+    if (rule && is_half(rule->type)) return half_product(walk, node, rule);
     if (!rule || !fits(walk, weight, tensor_of(walk, weight)->dims[turned], rule)) return REWRITE_KEPT;
     const struct small small = small_of(walk, weight, rule, turned);
     const int scale = build_cast(&walk->builder, small.scale, tensor_of(walk, node->inputs[0])->dtype);
@@ -251,6 +331,7 @@ static int small_rows(struct walk *walk, const struct node *node) {
     const struct tensor out = *tensor_of(walk, node->outputs[0]);
     const int64_t k = tensor_of(walk, table)->dims[1];
     const struct small_weights_rule *rule = rule_of(walk, table, node);
+    if (rule && is_half(rule->type)) return half_rows(walk, node, rule);
     if (!rule || out.ndim == RT_MAX_NDIM || !fits(walk, table, k, rule)) return REWRITE_KEPT;
     const struct small small = small_of(walk, table, rule, true);
     const struct attr to = attr_of_text("to", rt_dtypes[rule->type->codes].name);
@@ -296,10 +377,17 @@ static int check_rules(const struct walk *walk) {
 
 int pass_small_weights(struct graph *graph, const struct pass_context *context) {
     if (!context->small_weights || !context->small_weights->text || graph->train) return 0;
-    struct walk walk = {.builder = {graph, context->diags, NULL}, .weights = context->small_weights};
+    struct uses uses;
+    graph_uses(graph, graph->arena, &uses);
+    struct walk walk = {.builder = {graph, context->diags, NULL},
+                        .context = context,
+                        .weights = context->small_weights,
+                        .uses = &uses,
+                        .excluded = packing_excluded(graph, graph->arena)};
     walk.matched = ARENA_ARRAY(graph->arena, bool, walk.weights->rules.n + 1);
     map_init(&walk.done, graph->arena);
     if (rewrite_each(graph, made_small, &walk) < 0 || check_rules(&walk) < 0) return -1;
+    name_halves(&walk);
     if (walk.left)
         diag_remark(context->diags, graph->name,
                     "--weight-dtype: weights stay as they are whose inputs are no multiple of the group: %s%s",

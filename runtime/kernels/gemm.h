@@ -107,19 +107,23 @@ extern const struct rt_gemm_packed rt_gemm_packed[];
 /* The best row that this processor supports, or the reference. */
 const struct rt_gemm_packed *rt_gemm_packed_choose(int reference);
 
-/* y(m,n) = epilogue(a(m,k) b(k,n)) for 16-bit floats, b packed in panels of pairs (Note [Panels] in
- * base/shape/panel.h); summed in f32 and rounded once, after the epilogue (NULL: none). */
+/* y(m,n) = epilogue(a(m,k) b(k,n)), b of 16-bit floats, packed in panels of pairs (Note [Panels] in
+ * base/shape/panel.h), summed in f32. Either a and y are of b's type, y is rounded once, after the epilogue (NULL:
+ * none); or they are f32, and y and a are NULL. */
 struct rt_packed_half {
     uint16_t *y;
     const uint16_t *a, *b;
     int64_t m, k, n;
-    enum rt_dtype dtype;
+    enum rt_dtype dtype; /* of b */
     const struct rt_epilogue_half *epilogue;
+    float *wide_y;
+    const float *wide_a;
+    const struct rt_epilogue *wide_epilogue;
 };
 
 /* Computes a block of the product on one thread; the block begins at a panel and is not empty. `pairs`: with the
- * processor's products of bf16 pairs. Otherwise a and b are widened block by block and multiplied as f32 by `set`.
- * Needs 1.1 MB of stack. */
+ * processor's products of bf16 pairs, of a and b in bf16. Otherwise operands of 16 bits are widened block by block and
+ * multiplied as f32 by `set`. Needs 1.1 MB of stack. */
 void rt_gemm_half(const struct rt_packed_half *product, struct rt_block block, const struct rt_gemm_packed *set,
                   int pairs);
 

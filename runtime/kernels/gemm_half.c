@@ -1,10 +1,11 @@
 /* Note [Products of packed halves]
- * Products of 16-bit floats with a packed right operand. A block of y is summed in f32 on the stack, in blocks of k,
- * then finished by the epilogue and rounded once. bf16 is multiplied in pairs where the processor does that faster
- * (Note [Products with pairs] in gemm_pairs.c). On other processors, and for fp16, both operands are widened to f32
- * block by block, where the CHUNK x DEPTH elements of b serve all rows of the block, while the next block of b is
- * prefetched as it is stored; for few rows b is widened in registers (Note [Few rows of halves] in gemm_few.c). In all
- * cases m and n may be cut anywhere without changing a bit. */
+ * Products of 16-bit floats, or of f32 and 16-bit weights, with a packed right operand. A block of y is summed in f32
+ * on the stack, in blocks of k, then finished by the epilogue, and rounded once unless it is f32. bf16 by bf16 is
+ * multiplied in pairs where the processor does that faster (Note [Products with pairs] in gemm_pairs.c). On other
+ * processors, and for other types, operands of 16 bits are widened to f32 block by block, where the CHUNK x DEPTH
+ * elements of b serve all rows of the block, while the next block of b is prefetched as it is stored; for few rows b is
+ * widened in registers (Note [Few rows of halves] in gemm_few.c). In all cases m and n may be cut anywhere without
+ * changing a bit. */
 #include "gemm.h"
 
 #include "../base/shape/panel.h"
@@ -76,9 +77,13 @@ static void add_few(float *sum, const struct rt_packed_half *product, const stru
 static void add_widened(float *sum, const struct rt_packed_half *product, const struct part *part,
                         const struct rt_gemm_packed *set) {
     float left[TALL * LEFT_ROW];
-    for (int64_t i = 0; i < part->rows; i++)
-        widenings[product->dtype].row(left + i * LEFT_ROW, product->a + (part->i + i) * product->k + part->p,
-                                      part->depth);
+    for (int64_t i = 0; i < part->rows; i++) {
+        const int64_t from = (part->i + i) * product->k + part->p;
+        if (product->wide_a)
+            memcpy(left + i * LEFT_ROW, product->wide_a + from, (size_t)part->depth * sizeof *left);
+        else
+            widenings[product->dtype].row(left + i * LEFT_ROW, product->a + from, part->depth);
+    }
     if (!set->multiply_turned) return add_reference(sum, product, part, left);
     if (part->rows <= widenings[product->dtype].few && rt_gemm_has_few()) return add_few(sum, product, part, left);
     const struct source source = {product, part->p, part->j};
@@ -113,8 +118,17 @@ static void add_pairs(float *sum, const struct rt_packed_half *product, const st
 
 /* Blocks ---------------------------------------------------------------------------------------------------------- */
 
+static void finish_wide(const struct rt_packed_half *product, const float *sum, struct rt_block at) {
+    for (int64_t i = 0; i < at.rows; i++)
+        memcpy(product->wide_y + (at.row + i) * product->n + at.column, sum + i * CHUNK,
+               (size_t)at.columns * sizeof *sum);
+    if (product->wide_epilogue) product->wide_epilogue->apply(product->wide_y, product->wide_epilogue->x, at);
+}
+
 static void finish(const struct rt_packed_half *product, const float *sum, struct rt_block at) {
-    if (product->epilogue)
+    if (product->wide_y)
+        finish_wide(product, sum, at);
+    else if (product->epilogue)
         product->epilogue->apply(product->y, sum, CHUNK, product->epilogue->x, at);
     else
         for (int64_t i = 0; i < at.rows; i++)

@@ -344,7 +344,8 @@ struct half_path {
 static uint16_t *half_product_by(struct half_path path, enum rt_dtype dtype, const uint16_t *a, const uint16_t *panels,
                                  struct shape s, const struct rt_epilogue_half *epilogue) {
     uint16_t *y = test_new(s.m * s.n, 2);
-    const struct rt_packed_half product = {y, a, panels, s.m, s.k, s.n, dtype, epilogue};
+    const struct rt_packed_half product = {
+        .y = y, .a = a, .b = panels, .m = s.m, .k = s.k, .n = s.n, .dtype = dtype, .epilogue = epilogue};
     rt_gemm_half(&product, (struct rt_block){0, s.m, 0, s.n}, path.set, path.pairs);
     return y;
 }
@@ -392,6 +393,85 @@ static void test_packed_halves(void **state) {
             if (halves[h].dtype == RT_BF16 && rt_gemm_has_pairs())
                 half_path_is_near((struct half_path){rt_gemm_packed_choose(0), 1}, &halves[h], half_shapes[s]);
         }
+}
+
+/* f32 by panels of halves: the product of halves is its rounding, where both operands are halves that are widened. */
+static void wide_path_is_exact(const struct rt_gemm_packed *set, const struct half *half, struct shape s) {
+    struct operands o = make(s);
+    const uint16_t *a = halved(half, o.a[0], s.m * s.k),
+                   *panels = pack_halves(halved(half, o.b[0], s.k * s.n), s.k, s.n);
+    const uint16_t *expected = half_product_by((struct half_path){set, 0}, half->dtype, a, panels, s, NULL);
+    float *y = test_new(s.m * s.n, 4);
+    const struct rt_packed_half product = {.wide_y = y,
+                                           .wide_a = widened(half, a, s.m * s.k),
+                                           .b = panels,
+                                           .m = s.m,
+                                           .k = s.k,
+                                           .n = s.n,
+                                           .dtype = half->dtype};
+    rt_gemm_half(&product, (struct rt_block){0, s.m, 0, s.n}, set, 0);
+    test_same_bytes(halved(half, y, s.m * s.n), expected, s.m * s.n, 2, set->name);
+    test_free_all();
+}
+
+/* y(m,n) = y + x[row] */
+struct of_rows {
+    const float *of_row;
+    int64_t n;
+};
+
+static void add_row_wide(float *y, const void *const *x, struct rt_block at) {
+    const struct of_rows *rows = x[0];
+    for (int64_t i = at.row; i < at.row + at.rows; i++)
+        for (int64_t j = at.column; j < at.column + at.columns; j++) y[i * rows->n + j] += rows->of_row[i];
+}
+
+/* Against the product in f64 of the same weights; the same bits for any number of threads; with an epilogue. */
+static void test_packed_by_halves_of_a_program(void **state) {
+    (void)state;
+    static const struct shape of[] = {{1, 769, 2300}, {130, 401, 300}};
+    for (int i = 0; i < 8; i++) {
+        const struct shape s = of[i % 2];
+        const struct half *half = &halves[i / 2 % 2];
+        struct rt *rt = test_open(i / 4 ? "reference" : "auto");
+        struct operands o = make(s);
+        const uint16_t *b = halved(half, o.b[0], s.k * s.n), *panels = pack_halves(b, s.k, s.n);
+        const float *right = widened(half, b, s.k * s.n);
+        float *y = test_new(s.m * s.n, 4), *again = test_new(s.m * s.n, 4), *of_row = test_new(s.m, 4);
+        int (*multiply)(struct rt *, float *, const float *, const uint16_t *, int64_t, int64_t, int64_t,
+                        const struct rt_epilogue *) =
+            half->dtype == RT_F16 ? rt_matmul_packed_f32_by_fp16 : rt_matmul_packed_f32_by_bf16;
+        assert_int_equal(multiply(rt, y, o.a[0], panels, s.m, s.k, s.n, NULL), RT_OK);
+        for (int64_t at = 0; at < s.m * s.n; at++) {
+            double sum = 0, size = 0;
+            for (int64_t p = 0; p < s.k; p++) {
+                const double term = (double)o.a[0][at / s.n * s.k + p] * (double)right[p * s.n + at % s.n];
+                sum += term, size += fabs(term);
+            }
+            test_near((double)y[at], sum, (double)(s.k + 1) * FLT_EPSILON * size, half->name, at);
+        }
+        test_f32(of_row, s.m);
+        const struct of_rows rows = {of_row, s.n};
+        const void *x[] = {&rows};
+        const struct rt_epilogue epilogue = {add_row_wide, x};
+        rt_kernels_threads(3);
+        assert_int_equal(multiply(rt, again, o.a[0], panels, s.m, s.k, s.n, &epilogue), RT_OK);
+        for (int64_t at = 0; at < s.m * s.n; at++) y[at] += of_row[at / s.n];
+        test_same_bytes(again, y, s.m * s.n, 4, "threads and epilogue");
+        rt_kernels_threads(1);
+        test_free_all();
+        test_close(rt);
+    }
+}
+
+static void test_packed_by_halves(void **state) {
+    (void)state;
+    for (int h = 0; h < 2; h++)
+        for (int s = 0; s < HALF_SHAPES; s++)
+            for (const struct rt_gemm_packed *set = rt_gemm_packed;; set++) {
+                if (!set->is_present || set->is_present()) wide_path_is_exact(set, &halves[h], half_shapes[s]);
+                if (!set->is_present) break;
+            }
 }
 
 /* y = sum + x[row], in bf16. */
@@ -646,6 +726,8 @@ int main(void) {
         cmocka_unit_test(test_halves),
         cmocka_unit_test(test_packed_halves),
         cmocka_unit_test(test_packed_halves_of_a_program),
+        cmocka_unit_test(test_packed_by_halves),
+        cmocka_unit_test(test_packed_by_halves_of_a_program),
         cmocka_unit_test(test_nan_and_infinity_pass),
         cmocka_unit_test(test_integers_wrap),
         cmocka_unit_test(test_selection),

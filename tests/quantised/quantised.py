@@ -136,7 +136,7 @@ def nbits(bits, symmetric, form):
 
 
 def rounded(kind):
-    """Weights of products and tables as llama.cpp's type keeps them, in groups of 32 inputs."""
+    """Weights of products and tables as llama.cpp's type keeps them, integers in groups of 32 inputs."""
     def quantise(source, target, names, draw):
         model = onnx.load(source)
         turned = {node.input[1]: node.op_type == "MatMul" for node in model.graph.node if node.op_type in ("MatMul", "Gemm")}
@@ -155,7 +155,8 @@ def rounded(kind):
 
 FORMS = {"f32": None, "qdq": static(QuantFormat.QDQ), "qoperator": static(QuantFormat.QOperator), "dynamic": dynamic,
          "nbits4": nbits(4, True, QuantFormat.QOperator), "nbits4-zero": nbits(4, False, QuantFormat.QOperator),
-         "q8_0": rounded(gguf.GGMLQuantizationType.Q8_0), "nbits8": nbits(8, True, QuantFormat.QOperator), "nbits4-qdq": nbits(4, True, QuantFormat.QDQ)}
+         "q8_0": rounded(gguf.GGMLQuantizationType.Q8_0), "nbits8": nbits(8, True, QuantFormat.QOperator), "nbits4-qdq": nbits(4, True, QuantFormat.QDQ),
+         "bf16": rounded(gguf.GGMLQuantizationType.BF16), "fp16": rounded(gguf.GGMLQuantizationType.F16)}
 
 
 def run(rankc, model, work, inputs, plan):
@@ -232,26 +233,29 @@ def tiny_cnn():
         lambda random: [random.standard_normal((2, 3, 17, 19)).astype(np.float32)]
 
 
-RECORDED = {tiny_gpt2: ["qdq", "qoperator", "dynamic", "nbits4-zero", "nbits8", "nbits4-qdq", "nbits4", "q8_0"],
+RECORDED = {tiny_gpt2: ["qdq", "qoperator", "dynamic", "nbits4-zero", "nbits8", "nbits4-qdq", "nbits4", "q8_0", "bf16", "fp16"],
             tiny_cnn: ["qdq", "qoperator", "dynamic"]}
 
 
 # Forms that rankc itself makes of the model before quantisation. The quantiser to few bits leaves tables as they are.
-OPTIONS = {"nbits4": ["--weight-dtype", "*matmul*=int4,node_linear=int4"], "q8_0": ["--weight-dtype", "int8"]}
+OPTIONS = {"nbits4": ["--weight-dtype", "*matmul*=int4,node_linear=int4"], "q8_0": ["--weight-dtype", "int8"],
+           "bf16": ["--weight-dtype", "bf16"], "fp16": ["--weight-dtype", "fp16"]}
+# The part of the stored bytes that weights take then, and the unit where nothing but weights is rounded, in ranges of the result.
+PARTS, EXACT = {"q8_0": 9 / 32, "bf16": 1 / 2, "fp16": 1 / 2}, {"bf16": 2**-17, "fp16": 2**-17}
 
 
-def record(root):
+def record(root, chosen):
     for make, forms in RECORDED.items():
         with tempfile.TemporaryDirectory(prefix="rankc-quantised-") as temporary:
             source = os.path.join(temporary, "f32.onnx")
             names, draw = export(make, source)
             values = draw(np.random.default_rng(3))
-            for form in forms:
+            for form in [form for form in forms if form in (chosen or forms)]:
                 directory = os.path.join(root, f"{make.__name__}-{form}")
                 os.makedirs(directory, exist_ok=True)
                 path = os.path.join(temporary, f"{form}.onnx")
                 FORMS[form](source, path, names, draw)
-                stored = stored_bytes(path) * (9 / 32 if form == "q8_0" else 1)
+                stored = stored_bytes(path) * PARTS.get(form, 1)
                 small = onnx.load(source if form in OPTIONS else path)
                 del small.graph.value_info[:]
                 for node in small.graph.node:
@@ -262,7 +266,7 @@ def record(root):
                     np.save(os.path.join(directory, f"{name}.npy"), value)
                 expected = peer(path, "ORT_DISABLE_ALL", dict(zip(names, values)))
                 np.save(os.path.join(directory, "expected.npy"), expected.astype(np.float32))
-                unit = last_scale(path) or float(expected.max() - expected.min()) / 255
+                unit = last_scale(path) or float(expected.max() - expected.min()) * EXACT.get(form, 1 / 255)
                 with open(os.path.join(directory, "expected.json"), "w") as file:
                     json.dump({"inputs": names, "unit": unit, "stored": stored, "options": OPTIONS.get(form, [])}, file)
                     file.write("\n")
@@ -307,7 +311,7 @@ weights while it multiplies.
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rankc", default="rankc")
-    parser.add_argument("--record", metavar="DIR")
+    parser.add_argument("--record", metavar="DIR", help="with NAMEs, of those forms")
     parser.add_argument("--table", metavar="FILE")
     parser.add_argument("--keep", metavar="DIR", help="writes the models there")
     parser.add_argument("names", nargs="*", metavar="NAME")
@@ -315,7 +319,7 @@ def main():
     warnings.simplefilter("ignore")
     logging.disable(logging.WARNING)
     if args.record:
-        return record(args.record)
+        return record(args.record, args.names)
     rows, failed = [], 0
     with tempfile.TemporaryDirectory(prefix="rankc-quantised-") as temporary:
         root = args.keep or temporary

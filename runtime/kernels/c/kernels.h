@@ -83,6 +83,15 @@ int rt_matmul_packed_f32(struct rt *rt, float *y /* (m,n) */, const float *a /* 
 
 RT_HALVES(RT_DECLARE_PACKED_HALF)
 
+/* The same of f32 and weights of 16 bits: the f32 product of the widened weights, summed in blocks of RT_GEMM_DEPTH
+ * indices of k. */
+#define RT_DECLARE_PACKED_BY_HALF(T, s)                                                                                \
+    int rt_matmul_packed_f32_by_##s(struct rt *rt, float *y /* (m,n) */, const float *a /* (m,k) */,                   \
+                                    const uint16_t *b /* panels of (k,n) */, int64_t m, int64_t k, int64_t n,          \
+                                    const struct rt_epilogue *epilogue);
+
+RT_HALVES(RT_DECLARE_PACKED_BY_HALF)
+
 /* --- 8-bit floats --- */
 
 /* q = fp8(x * *scale), as base/number/fp8.h converts; *most = the largest |x|, NaN if x has a NaN. */
