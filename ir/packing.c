@@ -26,7 +26,8 @@ enum rt_packing packing_read(const struct graph *graph, const struct node *node,
                : attr_int(node, "algorithm", RT_CONV_PRODUCT) == RT_CONV_WINOGRAD ? RT_PACK_WINOGRAD
                                                                                   : RT_PACK_WINDOWS;
     if (t->ndim != 2) return RT_PLAIN;
-    if (node->op->id == OP_DequantMatMul) return k == 1 && codes_fit_panels(graph, node) ? RT_PACK_COLUMNS : RT_PLAIN;
+    if (node->op->id == OP_DequantMatMul)
+        return (k == 1 || k == 2) && codes_fit_panels(graph, node) ? RT_PACK_COLUMNS : RT_PLAIN;
     if (!rt_is_packable(t->dtype)) return RT_PLAIN;
     if (node->op->id == OP_Gather) return k == 0 && attr_int(node, "axis", 0) == 0 ? RT_PACK_COLUMNS : RT_PLAIN;
     const enum op_id product = rt_dtype_bytes(t->dtype) == 1 ? OP_IntMatMul : OP_MatMul;

@@ -641,35 +641,32 @@ static void check_unequal_stages(struct verifier *v) {
     }
 }
 
-static int packed_operand(const struct graph *graph, const struct node *node) {
-    for (int k = 0; k < node->ninputs; k++)
-        if (node->inputs[k] >= 0 && packing_read(graph, node, k) != RT_PLAIN) return node->inputs[k];
-    return -1;
-}
-
 static bool all_packed(const struct graph *graph, const struct uses *uses, int tensor) {
     for (int u = uses->first[tensor]; u < uses->first[tensor + 1]; u++)
         if (!attr_int(&graph->nodes.at[uses->users[u]], "packed", 0)) return false;
     return true;
 }
 
-/* Checks that a packed operand can be packed, and that all of its readers read it packed. */
+/* Checks that the operands that a node reads packed can be packed, and that all of their readers read them packed. */
 static void check_packing(struct verifier *v) {
     struct uses uses;
-    bool *seen = ARENA_ARRAY(v->arena, bool, v->graph->tensors.n + 1);
     graph_uses(v->graph, v->arena, &uses);
     const bool *excluded = packing_excluded(v->graph, v->arena);
     for (int i = 0; i < v->graph->order.n; i++) {
         const struct node *node = &v->graph->nodes.at[v->node = v->graph->order.at[i]];
+        bool any = false;
         if (!attr_int(node, "packed", 0)) continue;
-        int weight = packed_operand(v->graph, node);
-        if (weight >= 0 && seen[weight]) continue; /* checked at its first reader */
-        if (weight >= 0) seen[weight] = true;
         if (v->graph->level < STAGED) fail(v, "is packed before layouts are assigned");
-        if (weight < 0 || packing_possible(v->graph, &uses, excluded, weight) == RT_PLAIN)
-            fail(v, "reads packed panels of an operand that has none");
-        else if (!all_packed(v->graph, &uses, weight))
-            fail(v, "'%s' is read both packed and unpacked", tensor_at(v, weight)->name);
+        for (int k = 0; k < node->ninputs; k++) {
+            const int weight = node->inputs[k];
+            if (weight < 0 || packing_read(v->graph, node, k) == RT_PLAIN) continue;
+            any = true;
+            if (packing_possible(v->graph, &uses, excluded, weight) == RT_PLAIN)
+                fail(v, "reads packed panels of an operand that has none");
+            else if (!all_packed(v->graph, &uses, weight))
+                fail(v, "'%s' is read both packed and unpacked", tensor_at(v, weight)->name);
+        }
+        if (!any) fail(v, "reads packed panels of an operand that has none");
     }
 }
 

@@ -1,13 +1,31 @@
 /* Marks the products (attribute packed) that read a stored matrix which only products read. Such a matrix is packed
- * once, when it is loaded. */
+ * once, when it is loaded. A product with quantised weights reads its scales as it reads the weights. */
+#include "ir/op.h"
 #include "ir/packing.h"
 #include "passes/pipeline.h"
+
+/* Excludes weights and scales of which only the others could be packed; true if there were any. */
+static bool exclude_halves(const struct graph *graph, const struct uses *uses, bool *excluded) {
+    bool found = false;
+    for (int i = 0; i < graph->order.n; i++) {
+        const struct node *node = &graph->nodes.at[graph->order.at[i]];
+        if (node->op->id != OP_DequantMatMul) continue;
+        const int w = node->inputs[1], scale = node->inputs[2];
+        if ((packing_possible(graph, uses, excluded, w) == RT_PLAIN) ==
+            (packing_possible(graph, uses, excluded, scale) == RT_PLAIN))
+            continue;
+        excluded[w] = excluded[scale] = found = true;
+    }
+    return found;
+}
 
 int pass_pack(struct graph *graph, const struct pass_context *context) {
     struct uses uses;
     if (context->library_products) return 0;
     graph_uses(graph, graph->arena, &uses);
-    const bool *excluded = packing_excluded(graph, graph->arena);
+    bool *excluded = packing_excluded(graph, graph->arena);
+    while (exclude_halves(graph, &uses, excluded)) {
+    }
     for (int t = 0; t < graph->tensors.n; t++) {
         if (packing_possible(graph, &uses, excluded, t) == RT_PLAIN) continue;
         for (int u = uses.first[t]; u < uses.first[t + 1]; u++)

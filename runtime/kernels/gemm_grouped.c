@@ -27,11 +27,13 @@ struct piece {
 /* sum(rows,RT_PANEL) += x(rows,..) w(..,RT_PANEL) over the pieces, or = if `first`. */
 struct tile {
     float *sum;
-    const uint8_t *x;          /* rows are LEFT_ROW bytes apart, and of 8 bits if x_scale is set */
-    const float *x_scale;      /* of rows that are MOST_PIECES apart, per piece */
-    const float *x_sum;        /* likewise, of the rounded x */
-    const uint8_t *w;          /* bytes that `flip` makes unsigned codes */
-    const float *scale, *zero; /* of unsigned codes; (pieces,CHUNK) */
+    const uint8_t *x;     /* rows are LEFT_ROW bytes apart, and of 8 bits if x_scale is set */
+    const float *x_scale; /* of rows that are MOST_PIECES apart, per piece */
+    const float *x_sum;   /* likewise, of the rounded x */
+    const uint8_t *w;     /* bytes that `flip` makes unsigned codes */
+    const float *scale;   /* of a panel: (groups,RT_PANEL) */
+    const float *zero;    /* of unsigned codes, of each column; the next piece's are zero_step behind */
+    int zero_step;
     const struct piece *pieces;
     int npieces, first;
     uint32_t flip;
@@ -55,7 +57,7 @@ struct work {
     int npieces;
     _Alignas(64) uint8_t left[ROWS_AT_ONCE * LEFT_ROW];
     float x_scale[ROWS_AT_ONCE * MOST_PIECES], x_sum[ROWS_AT_ONCE * MOST_PIECES];
-    _Alignas(64) float scale[MOST_PIECES * CHUNK], zero[MOST_PIECES * CHUNK];
+    _Alignas(64) float zero[MOST_PIECES * CHUNK];
 };
 
 /* Pieces ----------------------------------------------------------------------------------------------------------- */
@@ -74,25 +76,11 @@ static int64_t find_pieces(struct work *work, int64_t p) {
     return p;
 }
 
-/* Scales of columns [column, column + width), a row for each piece; zeros in further columns of the last panel. */
-static void load_scales(struct work *work, int64_t column, int64_t width) {
-    const struct rt_grouped_product *t = work->product;
-    const int64_t first = work->piece[0].group, groups = work->piece[work->npieces - 1].group + 1 - first;
-    float turned[MOST_PIECES * RT_PANEL];
-    for (int64_t j = 0; j < width; j += RT_PANEL) {
-        rt_gemm_turn(turned, t->scale + (column + j) * t->groups + first, t->groups, groups,
-                     min_i64(width - j, RT_PANEL));
-        for (int i = 0; i < work->npieces; i++)
-            memcpy(work->scale + i * CHUNK + j, turned + (work->piece[i].group - first) * RT_PANEL,
-                   RT_PANEL * sizeof *turned);
-    }
-}
-
 CLONES static void widen(float *to, const uint8_t *from, int64_t n, int is_signed, int bias) {
     for (int64_t i = 0; i < n; i++) to[i] = (float)((is_signed ? (int8_t)from[i] : from[i]) + bias);
 }
 
-/* The same of zero points of unsigned codes. */
+/* Zero points of unsigned codes of columns [column, column + width), a row for each piece. */
 static void load_zeros(struct work *work, int64_t column, int64_t width) {
     const struct rt_grouped_product *t = work->product;
     const int64_t first = work->piece[0].group, groups = work->piece[work->npieces - 1].group + 1 - first;
@@ -198,7 +186,6 @@ static void multiply_tile(const struct work *work, struct tile tile, float *y, i
 static void multiply_chunk(struct work *work, struct rt_block at) {
     const struct rt_grouped_product *t = work->product;
     const int64_t tiles = (at.rows + work->tiles->rows - 1) / work->tiles->rows, first = work->piece[0].first;
-    load_scales(work, at.column, at.columns);
     if (t->zero) load_zeros(work, at.column, at.columns);
     for (int64_t i = 0; i < tiles; i++) {
         const int64_t row = at.rows * i / tiles, rows = at.rows * (i + 1) / tiles - row;
@@ -209,8 +196,9 @@ static void multiply_chunk(struct work *work, struct rt_block at) {
                                       .x_scale = work->x_scale + row * MOST_PIECES,
                                       .x_sum = work->x_sum + row * MOST_PIECES,
                                       .w = (const uint8_t *)t->w + place,
-                                      .scale = work->scale + j,
+                                      .scale = t->scale + rt_panel_place(t->groups, 0, at.column + j),
                                       .zero = work->zero + j,
+                                      .zero_step = t->zero ? CHUNK : 0,
                                       .pieces = work->piece,
                                       .npieces = work->npieces,
                                       .first = first == 0,
@@ -232,7 +220,7 @@ static void multiply(const struct rt_grouped_product *product, struct rt_block b
     work.bits = rt_dtype_bits(product->codes);
     work.bias = rt_dtype_is_signed(product->codes) ? 1 << (work.bits - 1) : 0;
     work.flip = flips_of(product->codes);
-    for (int i = 0; i < MOST_PIECES * CHUNK && !product->zero; i++) work.zero[i] = product->offset + (float)work.bias;
+    for (int i = 0; i < CHUNK && !product->zero; i++) work.zero[i] = product->offset + (float)work.bias;
     for (int64_t i = 0; i < block.rows; i += ROWS_AT_ONCE)
         for (int64_t p = 0; p < product->k;) {
             const int64_t rows = min_i64(block.rows - i, ROWS_AT_ONCE);
@@ -286,8 +274,8 @@ IN_CLONE void any_plain(const struct tile *tile, int rows, int bits, int rounded
         for (int i = 0; i < rows; i++)
             for (int c = 0; c < RT_PANEL; c++) {
                 const uint8_t *x = tile->x + i * LEFT_ROW + done;
-                const float zero = tile->zero[s * CHUNK + c];
-                float *y = tile->sum + i * RT_PANEL + c, scale = tile->scale[s * CHUNK + c], sum;
+                const float zero = tile->zero[s * tile->zero_step + c];
+                float *y = tile->sum + i * RT_PANEL + c, scale = tile->scale[piece->group * RT_PANEL + c], sum;
                 if (rounded) {
                     sum = rounded_sum(tile, piece, x, w + c * LANE, zero, tile->x_sum[i * MOST_PIECES + s], bits);
                     scale *= tile->x_scale[i * MOST_PIECES + s];

@@ -20,11 +20,11 @@
 #include "c/epilogue.h"
 
 struct rt_grouped_product {
-    float *y;       /* (m,n) */
-    const float *x; /* (m,k) */
-    const void *w;  /* the bytes (k bits / 8,n) in panels (Note [Panels] in base/shape/panel.h) */
-    const float *scale;
-    const uint8_t *zero; /* codes, one byte each; NULL: `offset`. Both are (n,groups) */
+    float *y;            /* (m,n) */
+    const float *x;      /* (m,k) */
+    const void *w;       /* the bytes (k bits / 8,n) in panels (Note [Panels] in base/shape/panel.h) */
+    const float *scale;  /* (groups,n) in panels */
+    const uint8_t *zero; /* (n,groups) codes, one byte each; NULL: `offset` */
     float offset;
     int64_t m, k, n, groups;
     enum rt_dtype codes; /* i4, u4, i8 or u8 */

@@ -79,6 +79,14 @@ static void pack(struct trial *t) {
         }
 }
 
+static float *packed_scales(const struct trial *t) {
+    const struct shape s = t->shape;
+    float *panels = test_new(rt_panel_elements(s.groups, s.n), sizeof *panels);
+    for (int64_t j = 0; j < s.n; j++)
+        for (int64_t g = 0; g < s.groups; g++) panels[rt_panel_place(s.groups, g, j)] = t->scale[j * s.groups + g];
+    return panels;
+}
+
 static struct trial make(struct shape s, int kind) {
     struct trial t = {.shape = s, .codes = types[kind & 3], .has_zeros = kind >> 2 & 1, .rounded = kind >> 3};
     t.bits = rt_dtype_bits(t.codes);
@@ -109,7 +117,7 @@ static void check(const struct rt_gemm_grouped *set, const struct trial *t) {
     const struct rt_grouped_product product = {.y = y,
                                                .x = t->x,
                                                .w = t->panels,
-                                               .scale = t->scale,
+                                               .scale = packed_scales(t),
                                                .zero = t->has_zeros ? t->zero : NULL,
                                                .offset = 3,
                                                .m = s.m,

@@ -124,9 +124,9 @@ void rt_unpack_codes(void *y /* (count) */, const uint8_t *x, enum rt_dtype dtyp
 RT_FLOATS(RT_DECLARE_DEQUANT)
 
 /* The same of f32 with weights of i4, u4, i8 or u8, stored as (n,k) and packed in panels of bytes (Note [Panels] in
- * base/shape/panel.h); scale and zero are (n,groups). k / groups is a multiple of 32 bits of codes, unless there is one
- * group. With `rounded`, of groups of at most 256, x is rounded to 8 bits per group. The sums are those of Note
- * [Products in groups] in gemm_grouped.h. */
+ * base/shape/panel.h), as the scales are; zero is (n,groups). k / groups is a multiple of 32 bits of codes, unless
+ * there is one group. With `rounded`, of groups of at most 256, x is rounded to 8 bits per group. The sums are those of
+ * Note [Products in groups] in gemm_grouped.h. */
 int rt_dequant_matmul_packed(struct rt *rt, float *y, const float *x, const void *w, const float *scale,
                              const void *zero, int64_t m, int64_t k, int64_t n, int64_t groups, enum rt_dtype codes,
                              double offset, int rounded);
