@@ -9,7 +9,7 @@
 /* Names and options for titles, identifiers, the build file and the manifest. */
 struct program_info {
     const char *model, *instance; /* safe as file names */
-    const char *version, *attention, *weight_dtype, *pas, *key, *work;
+    const char *version, *attention, *weight_dtype, *cache_dtype, *pas, *key, *work;
     const char *model_hash;                    /* of the model's file */
     const char *runtime_cflags, *runtime_libs; /* for the build file: how the runtime is compiled with and linked */
     const char *arch;                          /* of GPUs, for the build file; NULL: none */

@@ -714,6 +714,7 @@ const char *manifest_text(const struct manifest *manifest) {
     rt_json_key_text(writer, "target", manifest->target->name);
     rt_json_key_text(writer, "attention", manifest->info->attention);
     if (manifest->info->weight_dtype) rt_json_key_text(writer, "weight_dtype", manifest->info->weight_dtype);
+    if (manifest->info->cache_dtype) rt_json_key_text(writer, "cache_dtype", manifest->info->cache_dtype);
     rt_json_key_text(writer, "pas", manifest->info->pas);
     if (manifest->info->training) put_training(writer, manifest->info, graph_gradient_inputs(graph) > 0);
     if (graph->micro_batches) rt_json_key_int(writer, "micro_batches", graph->micro_batches);

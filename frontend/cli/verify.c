@@ -18,10 +18,12 @@
 struct comparison {
     const struct compiled_model *compiled;
     struct cli *cli;
-    const char *work;     /* a temporary directory */
-    bool rounded;         /* the one-rank model was also run in f32, with these inputs */
-    const int64_t *sizes; /* of the inputs; NULL: none are open, or the typical ones */
-    const char *running;  /* what is run now */
+    const char *work;         /* a temporary directory */
+    bool rounded;             /* the one-rank model was also run in f32, with these inputs */
+    const int64_t *sizes;     /* of the inputs; NULL: none are open, or the typical ones */
+    const char *weight_dtype; /* of the compiled model; NULL: none */
+    enum choice cache_dtype;  /* likewise; CHOICE_NONE: none */
+    const char *running;      /* what is run now */
     struct rt_progress progress;
 };
 
@@ -76,11 +78,13 @@ static int run(struct comparison *comparison, const char *dir, const char *name,
     return status;
 }
 
-/* Compiles and runs the model on one rank; `type`: computing in that type, RT_DTYPE_NONE: in the model's. */
-static int run_whole(struct comparison *comparison, const char *name, enum rt_dtype type) {
+/* Compiles and runs the model on one rank; `type`: computing in that type, RT_DTYPE_NONE: in the model's. full: weights
+ * and caches are the model's, not of --weight-dtype and --cache-dtype. */
+static int run_whole(struct comparison *comparison, const char *name, enum rt_dtype type, bool full) {
     struct cli *cli = comparison->cli;
     const enum choice dtype = type == RT_F64 ? OPT_DTYPE_F64 : type == RT_F32 ? OPT_DTYPE_F32 : CHOICE_NONE;
     if (driver_compile_whole(comparison->compiled->directory, comparison->work, name, dtype,
+                             full ? NULL : comparison->weight_dtype, full ? CHOICE_NONE : comparison->cache_dtype,
                              (int)random_inputs_micro_batches(comparison->compiled->root),
                              cli->options->quiet || cli->options->json, cli->arena, cli->diags) < 0)
         return -1;
@@ -90,9 +94,10 @@ static int run_whole(struct comparison *comparison, const char *name, enum rt_dt
 /* Comparison ------------------------------------------------------------------------------------------------------- */
 
 /* The runs whose outputs are compared: the plan, one rank, one rank in f64, and, if the program computes in f64, one
- * rank in f32. */
-enum { ALL, ONE, EXACT, ROUNDED, RUNS };
-static const char *const run_names[RUNS] = {[ALL] = "all", [ONE] = "one", [EXACT] = "exact", [ROUNDED] = "rounded"};
+ * rank in f32. FULL: one rank with weights and caches of the model's types, if the compiled model has smaller ones. */
+enum { ALL, ONE, EXACT, ROUNDED, FULL, RUNS };
+static const char *const run_names[RUNS] = {
+    [ALL] = "all", [ONE] = "one", [EXACT] = "exact", [ROUNDED] = "rounded", [FULL] = "full"};
 
 static double element(const struct rt_tensor *t, int64_t i) {
     double value;
@@ -151,7 +156,7 @@ static int read_output(const struct comparison *comparison, int run, const char 
 
 static int run_rounded(struct comparison *comparison) {
     comparison->running = "again, the model on one rank in f32";
-    if (!comparison->rounded && run_whole(comparison, run_names[ROUNDED], RT_F32)) return -1;
+    if (!comparison->rounded && run_whole(comparison, run_names[ROUNDED], RT_F32, false)) return -1;
     comparison->rounded = true;
     return 0;
 }
@@ -167,7 +172,9 @@ static int compare_file(struct comparison *comparison, const char *name, const c
     return status;
 }
 
-static int compare_outputs(struct comparison *comparison) {
+/* Calls `each` for the outputs. */
+static int for_outputs(struct comparison *comparison,
+                       int (*each)(struct comparison *comparison, const char *name, const char *file)) {
     struct rt_reason why;
     struct rt_json_document *document = own_json(
         comparison->cli->arena, arena_printf(comparison->cli->arena, "%s/one/outputs.json", comparison->work), &why);
@@ -176,22 +183,70 @@ static int compare_outputs(struct comparison *comparison) {
     int status = 0;
     for (const struct rt_json *o = outputs ? outputs->first : NULL; o; o = o->next) {
         const char *name = rt_json_text(rt_json_member(o, "name")), *file = rt_json_text(rt_json_member(o, "file"));
-        if (!name || !file || compare_file(comparison, name, file) < 0) status = -1;
+        if (!name || !file || each(comparison, name, file) < 0) status = -1;
     }
     arena_release(comparison->cli->arena, document);
     return status;
 }
 
+/* What small weights and caches change ---------------------------------------------------------------------------- */
+
+/* The index of the largest of n elements from `first` on. */
+static int64_t largest_at(const struct rt_tensor *t, int64_t first, int64_t n) {
+    int64_t at = 0;
+    for (int64_t i = 1; i < n; i++)
+        if (element(t, first + i) > element(t, first + at)) at = i;
+    return at;
+}
+
+/* Differences from the result with the model's own types, and in how many rows - of logits, those of a token - the
+ * largest element is the same. */
+static void tell_differences(const struct comparison *comparison, const char *name, const struct rt_tensor *small,
+                             const struct rt_tensor *full) {
+    const int64_t n = full->ndim ? full->dims[full->ndim - 1] : 1, rows = n ? full->count / n : 0;
+    double sum = 0, square = 0, all = 0, most = 0;
+    int64_t same = 0;
+    for (int64_t i = 0; i < full->count; i++) {
+        const double exact = element(full, i), away = fabs(element(small, i) - exact);
+        sum += away, square += away * away, all += exact * exact, most = fmax(most, away);
+    }
+    for (int64_t r = 0; r < rows; r++) same += largest_at(small, r * n, n) == largest_at(full, r * n, n);
+    if (comparison->cli->options->quiet || comparison->cli->options->json || !full->count) return;
+    printf("output %s: small weights and caches change elements by %.3g on average and %.3g at most, %.3g %% of their "
+           "root mean square",
+           diag_quote(comparison->cli->diags, name), sum / (double)full->count, most,
+           all > 0 ? 100 * sqrt(square / all) : 0);
+    if (n > 1)
+        printf("; the largest of %lld is the same in %lld of %lld rows", (long long)n, (long long)same,
+               (long long)rows);
+    putchar('\n');
+}
+
+static int tell_loss(struct comparison *comparison, const char *name, const char *file) {
+    struct rt_tensor small = {0}, full = {0};
+    int status = read_output(comparison, ONE, file, &small);
+    if (!status) status = read_output(comparison, FULL, file, &full);
+    if (!status && rt_dtype_is_float(full.dtype) && small.count == full.count)
+        tell_differences(comparison, name, &small, &full);
+    rt_tensor_free(&small);
+    rt_tensor_free(&full);
+    return status;
+}
+
 static int compare(struct comparison *comparison) {
     comparison->running = "1 of 3, the model on one rank";
-    int status = run_whole(comparison, run_names[ONE], RT_DTYPE_NONE);
+    int status = run_whole(comparison, run_names[ONE], RT_DTYPE_NONE, false);
     comparison->running = "2 of 3, the model on one rank in f64";
-    if (!status) status = run_whole(comparison, run_names[EXACT], RT_F64);
+    if (!status) status = run_whole(comparison, run_names[EXACT], RT_F64, false);
     comparison->running = "3 of 3, the plan";
     if (!status)
         status = run(comparison, comparison->compiled->directory, run_names[ALL], RT_DTYPE_NONE,
                      comparison->compiled->runtime_ngpus);
-    return status ? status : compare_outputs(comparison);
+    if (!status) status = for_outputs(comparison, compare_file);
+    if (status || (!comparison->weight_dtype && comparison->cache_dtype == CHOICE_NONE)) return status;
+    comparison->running = "the model with weights and caches of its own types";
+    status = run_whole(comparison, run_names[FULL], RT_DTYPE_NONE, true);
+    return status ? status : for_outputs(comparison, tell_loss);
 }
 
 /* The open sizes of the manifest. Those that the program keeps are 0: states are empty. */
@@ -260,14 +315,27 @@ static int compare_sets(struct comparison *comparison) {
     return status;
 }
 
+static enum choice cache_dtype_of(const struct compiled_model *compiled) {
+    static const enum choice choices[] = {OPT_CACHE_DTYPE_BF16, OPT_CACHE_DTYPE_FP16};
+    const char *word = rt_json_text(rt_json_member(compiled->root, "cache_dtype"));
+    for (size_t i = 0; word && i < sizeof choices / sizeof *choices; i++)
+        if (strcmp(choice_word(choices[i]), word) == 0) return choices[i];
+    return CHOICE_NONE;
+}
+
 /* --numeric: runs the compiled model and the same graph on one rank with the same random inputs, and compares their
  * outputs. Inputs: floats are uniform in [-1, 1), integers 0 or 1, which are valid as indices. Float outputs may differ
- * by 1024 epsilon times the largest element of the one-rank result; others must be equal. 0, -1 with E1104 or another
- * diagnostic, or the exit code of a program that failed. */
+ * by 1024 epsilon times the largest element of the one-rank result; others must be equal. With small weights or caches,
+ * one rank has the same, and it is told what they change. 0, -1 with E1104 or another diagnostic, or the exit code of a
+ * program that failed. */
 static int numeric_compare(const struct compiled_model *compiled, struct cli *cli) {
     const char *work = temporary_make("verify", cli->arena, cli->diags);
     if (!work) return -1;
-    struct comparison comparison = {.compiled = compiled, .cli = cli, .work = work};
+    struct comparison comparison = {.compiled = compiled,
+                                    .cache_dtype = cache_dtype_of(compiled),
+                                    .cli = cli,
+                                    .work = work,
+                                    .weight_dtype = rt_json_text(rt_json_member(compiled->root, "weight_dtype"))};
     rt_progress_begin(&comparison.progress, 0, cli->options->quiet || cli->options->json);
     int status = compare_sets(&comparison);
     temporary_remove(work);

@@ -256,14 +256,17 @@ int driver_compile(const struct options *options, struct arena *arena, struct di
     return options->onnx_out ? annotations_write_plan(job.options, arena, diags) : 0;
 }
 
-int driver_compile_whole(const char *dir, const char *out, const char *instance, enum choice dtype, int micro_batches,
-                         bool silent, struct arena *arena, struct diags *diags) {
+int driver_compile_whole(const char *dir, const char *out, const char *instance, enum choice dtype,
+                         const char *weight_dtype, enum choice cache_dtype, int micro_batches, bool silent,
+                         struct arena *arena, struct diags *diags) {
     struct options options;
     struct driver_result result;
     options_start(&options, VERB_COMPILE, arena_printf(arena, "%s/graph.rir", dir), arena, diags);
     options.output = out;
     options.instance_name = instance;
     options.dtype = dtype;
+    options.weight_dtype = weight_dtype;
+    options.cache_dtype = cache_dtype;
     options.decisions.micro_batches = micro_batches;
     if (options_finish(&options, arena, diags) < 0) return -1;
     options.quiet = silent;

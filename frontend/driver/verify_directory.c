@@ -215,6 +215,7 @@ static int check_plan(struct check *check, struct rankplan *plan) {
     const char *weights = rt_json_text(rt_json_member(rt_json_root(check->manifest), "weight_dtype"));
     if (small_weights_parse(&check->small_weights, weights, check->arena, check->diags) < 0) return -1;
     context.small_weights = &check->small_weights;
+    context.cache_dtype = rt_json_text(rt_json_member(rt_json_root(check->manifest), "cache_dtype"));
     check->decisions.product_runs = runs < 0 || runs > INT32_MAX ? 0 : runs;
     decisions_take(&check->decisions, &check->given.decisions);
     check->decisions.mesh = check->given.decisions.mesh;
@@ -248,6 +249,7 @@ static struct program_info info_of(const struct check *check, int nfiles) {
                                 .version = rt_json_text(rt_json_member(root, "rankc")),
                                 .attention = rt_json_text(rt_json_member(root, "attention")),
                                 .weight_dtype = rt_json_text(rt_json_member(root, "weight_dtype")),
+                                .cache_dtype = rt_json_text(rt_json_member(root, "cache_dtype")),
                                 .pas = rt_json_text(rt_json_member(root, "pas")),
                                 .arch = reuse_keys_part(&check->keys.plan, "arch"),
                                 .runtime_cflags = build_cflags,

@@ -116,6 +116,9 @@ static const struct heads attention_heads = {0, 1, 2, 3, 4, 5};
 
 DIMS_FN(dims_attention) {
     static const struct head_kinds kinds = {FACTOR_PASS, FACTOR_PASS, FACTOR_PASS};
+    const struct tensor *all = graph->tensors.at;
+    if (all[node->inputs[1]].dtype != all[node->inputs[2]].dtype)
+        return refuse(dims, why, "keys and values have different types");
     if (check_heads(dims, graph, node, &attention_heads, why) < 0) return -1;
     return bind_heads(dims, graph, node, &attention_heads, &kinds, &dims->operand[node->ninputs], why);
 }

@@ -13,8 +13,8 @@
  * lie as (n, k), so a table that is gathered and multiplied by is stored once. A group is never cut by a rank, so ranks
  * have parts of the whole's codes.
  *
- * What has another form - vectors, stacks of experts, k that is no multiple of the group - stays as it is, with a
- * remark for the last. */
+ * What has another form stays as it is: stacks of experts and, of integers, k that is no multiple of the group, with a
+ * remark. */
 #include "passes/rewrite/small_weights.h"
 
 #include <fnmatch.h>
@@ -156,9 +156,9 @@ struct walk {
     bool *matched;           /* per rule */
     struct map done;         /* tensor, rule and orientation -> index in `all` */
     VEC(struct small) all;
-    VEC(int) halves; /* weights, each before what it is in 16 bits */
-    int left;        /* readers whose weights stay as they are */
-    const char *first_left;
+    VEC(int) halves;   /* weights, each before what it is in 16 bits */
+    int left, experts; /* readers whose weights stay as they are: of another k, and of stacks */
+    const char *first_left, *first_experts;
 };
 
 static const struct tensor *tensor_of(const struct walk *walk, int tensor) {
@@ -351,9 +351,16 @@ static int small_rows(struct walk *walk, const struct node *node) {
     return y < 0 ? -1 : build_cast(builder, y, out.dtype);
 }
 
+/* No kernel multiplies by stacks of small weights. */
+static void note_experts(struct walk *walk, const struct node *node) {
+    const struct tensor *w = tensor_of(walk, node->inputs[1]);
+    if (tensor_is_stored(w) && rule_of(walk, node->inputs[1], node) && !walk->experts++) walk->first_experts = w->name;
+}
+
 static int made_small(void *env, int id) {
     struct walk *walk = env;
     const struct node node = walk->builder.graph->nodes.at[id];
+    if (node.op->id == OP_ExpertMatMul) note_experts(walk, &node);
     if (node.op->id != OP_MatMul && node.op->id != OP_Gather) return REWRITE_KEPT;
     walk->builder.node = node.name;
     const int result = node.op->id == OP_MatMul ? small_product(walk, &node) : small_rows(walk, &node);
@@ -375,6 +382,10 @@ static int check_rules(const struct walk *walk) {
     return 0;
 }
 
+static const char *and_more(struct arena *arena, int count) {
+    return count > 1 ? arena_printf(arena, ", and %d more", count - 1) : "";
+}
+
 int pass_small_weights(struct graph *graph, const struct pass_context *context) {
     if (!context->small_weights || !context->small_weights->text || graph->train) return 0;
     struct uses uses;
@@ -391,6 +402,10 @@ int pass_small_weights(struct graph *graph, const struct pass_context *context) 
     if (walk.left)
         diag_remark(context->diags, graph->name,
                     "--weight-dtype: weights stay as they are whose inputs are no multiple of the group: %s%s",
-                    walk.first_left, walk.left > 1 ? arena_printf(graph->arena, ", and %d more", walk.left - 1) : "");
+                    walk.first_left, and_more(graph->arena, walk.left));
+    if (walk.experts)
+        diag_remark(context->diags, graph->name,
+                    "--weight-dtype: weights of experts, one matrix of several for each row, stay as they are: %s%s",
+                    walk.first_experts, and_more(graph->arena, walk.experts));
     return 0;
 }

@@ -252,6 +252,15 @@ def weight_dtype(b):
     assert "DequantMatMul" in products and "DequantMatMul" not in {i["op"] for i in b.manifest(GPT2)["instructions"]}, products
 
 
+def cache_dtype(b):
+    words = SOURCE / "samples" / "generate" / "words" / "model.onnx"
+    dims = [word for dim in ("batch=1", "sequence=1..4", "past_sequence=0..8") for word in ("--dim", dim)]
+    programs = [b.compile(words, "--state", "auto", *dims, *own, build=False) for own in ([], ["--cache-dtype", "bf16"])]
+    whole, half = (b.show(program)["ranks"][0]["memory"]["state"] for program in programs)
+    assert whole == 2 * half, (whole, half)
+    b.call("compile", GPT2, "--cache-dtype", "bf16", code=2)
+
+
 def attention(b):
     def operators(*words):
         return {i["op"] for i in b.manifest(STATIC, "--train", *words)["instructions"]}

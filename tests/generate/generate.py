@@ -3,7 +3,8 @@
 
     generate.py --rankc RANKC [CHECK...]
 
-samples/generate/words is recorded by record_decoder.py, built/ and static/ by record_caches.py."""
+samples/generate/words is recorded by record_decoder.py, built/ and static/ by record_caches.py, small_caches.json
+by record_small_caches.py."""
 import json
 import os
 import pathlib
@@ -105,6 +106,19 @@ def caches(programs, work):
                 got = written(programs, work, program, reference)
                 expect(got == reference["ids"], f"{name}, {plan}, {reference['name']}: {got}, not {reference['ids']}")
     return f"{len(CACHES)} caches, {len(PLANS) + 1} plans, with more ranks than heads too"
+
+
+def small_caches(programs, work):
+    """Caches of 16 bits: what generate() writes if keys and values are rounded when they are added."""
+    recorded = read_json(HERE, "small_caches.json")
+    expect(recorded["bf16"]["ids"] != recorded["own"], "the texts are those of caches in f32")
+    for dtype in "bf16", "fp16":
+        for plan, words in {**PLANS, "tp4": ["--pas", "tp", "--plan-ngpus", "4"]}.items():
+            program = programs.compile(*words, "--cache-dtype", dtype)
+            expect("data" in plan or copied(programs, program) == 0, f"{dtype}, {plan}: caches are copied")
+            got = written(programs, work, program, recorded[dtype])
+            expect(got == recorded[dtype]["ids"], f"{dtype}, {plan}: {got}, not {recorded[dtype]['ids']}")
+    return f"2 types, {len(PLANS) + 1} plans"
 
 
 def sides(programs, work):
@@ -425,7 +439,7 @@ def main():
     parser = parser_of(__doc__)
     parser.add_argument("checks", nargs="*")
     given = parser.parse_args()
-    checks = (greedy, caches, sides, files, texts, draws, roles, names, refusals, configurations, copies, prefix, model, signals)
+    checks = (greedy, caches, small_caches, sides, files, texts, draws, roles, names, refusals, configurations, copies, prefix, model, signals)
     with tempfile.TemporaryDirectory(prefix="rankc-generate-") as place:
         programs = Programs(given.rankc, place)
         return report([(check.__name__, lambda work, check=check: check(programs, work)) for check in checks

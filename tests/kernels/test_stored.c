@@ -26,13 +26,18 @@ struct half {
     int (*attention)(struct rt *, const struct rt_strided *, const struct rt_strided *, const struct rt_strided *,
                      const struct rt_strided *, const uint8_t *, const uint16_t *, const uint16_t *,
                      const struct rt_attention *);
+    int (*attention_by)(struct rt *, const struct rt_strided *, const struct rt_strided *, const struct rt_strided *,
+                        const struct rt_strided *, const uint8_t *, const float *, const float *,
+                        const struct rt_attention *); /* of f32, keys and values are halves */
 };
 
 static const struct half halves[] = {
     {"bf16", rt_bf16_to_f32, rt_f32_to_bf16, rt_widen_bf16, rt_narrow_bf16, rt_softmax_bf16, rt_log_softmax_bf16,
-     rt_layernorm_bf16, rt_rmsnorm_bf16, rt_rope_bf16_by_bf16, rt_rope_bf16_by_f32, rt_attention_bf16},
+     rt_layernorm_bf16, rt_rmsnorm_bf16, rt_rope_bf16_by_bf16, rt_rope_bf16_by_f32, rt_attention_bf16,
+     rt_attention_f32_by_bf16},
     {"fp16", rt_f16_to_f32, rt_f32_to_f16, rt_widen_fp16, rt_narrow_fp16, rt_softmax_fp16, rt_log_softmax_fp16,
-     rt_layernorm_fp16, rt_rmsnorm_fp16, rt_rope_fp16_by_fp16, rt_rope_fp16_by_f32, rt_attention_fp16}};
+     rt_layernorm_fp16, rt_rmsnorm_fp16, rt_rope_fp16_by_fp16, rt_rope_fp16_by_f32, rt_attention_fp16,
+     rt_attention_f32_by_fp16}};
 #define EACH_HALF(half) for (const struct half *half = halves; half < halves + 2; half++)
 
 /* An array and its widened copy. */
@@ -180,7 +185,7 @@ static void attention_once(const struct half *half, const char *kernels, int64_t
                   v_step[] = {2 * s * e, s * e, e, 1}, y_step[] = {4 * t * e, t * e, e, 1};
     struct rt_attention shape = {.ndim = 4, .q = q_dims, .bias = bias_dims, .kv = 2, .s = s, .e = e, .scale = 0.3};
     uint16_t *y = test_new(n, 2);
-    float *wide = test_new(n, 4);
+    float *wide = test_new(n, 4), *own = test_new(n, 4);
     struct rt *rt = test_open(kernels);
     for (int way = 0; way < 3; way++) {
         shape.causal = way == 1, shape.fill = -INFINITY, shape.nan_to_zero = way == 1;
@@ -196,6 +201,11 @@ static void attention_once(const struct half *half, const char *kernels, int64_t
                                          NULL, bias.half, half_sink, &shape),
                          RT_OK);
         same(half, y, wide, n, "attention");
+        assert_int_equal(half->attention_by(rt, &(struct rt_strided){own, y_step}, &(struct rt_strided){q.wide, q_step},
+                                            &(struct rt_strided){k.half, k_step}, &(struct rt_strided){v.half, v_step},
+                                            NULL, bias.wide, wide_sink, &shape),
+                         RT_OK);
+        for (int64_t i = 0; i < n; i++) assert_true(isnan(wide[i]) ? isnan(own[i]) : own[i] == wide[i]);
     }
     test_close(rt);
 }

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """`rankc verify --numeric` accepts what two ranks compute in every float type, and refuses the same outputs with one element off.
 
-    numeric.py --rankc RANKC [--trained MODEL.onnx] MODEL_DIR[=DTYPE,..]...    directories of tests/models; default: every type
+    numeric.py --rankc RANKC --small MODEL_DIR [--trained MODEL.onnx] MODEL_DIR[=DTYPE,..]...    directories of tests/models; default: every type
 
 Likewise for a program that trains in pipeline stages, of which the last one alone computes the loss."""
 import os
@@ -11,7 +11,10 @@ import tempfile
 from pathlib import Path
 
 sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
-from rankc_test import call, dims_of, parser_of  # noqa: E402
+from rankc_test import call, dims_of, needed, outputs_of, parser_of  # noqa: E402
+
+with needed():
+    import numpy as np
 
 DTYPES = ["f32", "f64", "bf16", "fp16"]
 
@@ -41,6 +44,11 @@ def inference(model, dtype):
     return [str(model / "model.onnx"), "--pas", "tp:tensor=2", "--dtype", dtype, *dims_of(model)]
 
 
+def small(model, weights):
+    """With weights of that --weight-dtype."""
+    return [*inference(model, "f32"), "--weight-dtype", weights]
+
+
 def training(model):
     return [model, "--train", "--optimizer", "sgd:lr=0.1", "--pas", "pp:pipeline=2", "--accumulate", "2"]
 
@@ -54,6 +62,26 @@ def spoil(out):
     program.rename(program.parent / "real")
     program.write_text(SPOILER.format(python=sys.executable))
     program.chmod(program.stat().st_mode | stat.S_IXUSR)
+
+
+def loss(rankc, model, weights, out):
+    """What verify says that small weights change, against the outputs of both programs on the same inputs."""
+    inputs = [f"--input={path.stem}={path}" for path in sorted((model / "inputs").glob("*.npy"))]
+    own, small = os.path.join(out, "own"), os.path.join(out, "small")
+    call(rankc, "compile", model / "model.onnx", *dims_of(model), "-o", own, "-q")
+    call(rankc, "compile", model / "model.onnx", *dims_of(model), "-o", small, "-q", "--weight-dtype", weights)
+    values = []
+    for program in own, small:
+        call(rankc, "run", program, "--output-dir", os.path.join(program, "out"), *inputs)
+        values.append(next(iter(outputs_of(os.path.join(program, "out")).values())).astype("f8"))
+    away = np.abs(values[1] - values[0])
+    same = np.sum(values[0].argmax(-1) == values[1].argmax(-1))
+    expected = [f"change elements by {away.mean():.3g} on average and {away.max():.3g} at most",
+                f"is the same in {same} of {values[0].size // values[0].shape[-1]} rows"]
+    said = call(rankc, "verify", small, "--numeric", *inputs).stdout
+    for text in expected:
+        if text not in said or not away.any():
+            yield f"{text!r} is not said: {said}"
 
 
 def faults(rankc, arguments, out):
@@ -70,13 +98,19 @@ def faults(rankc, arguments, out):
 def main():
     parser = parser_of(__doc__)
     parser.add_argument("--trained", metavar="MODEL.onnx")
+    parser.add_argument("--small", required=True, metavar="MODEL_DIR", help="with small weights; what they change is told")
     parser.add_argument("models", nargs="+")
-    args = parser.parse_args()
+    args, losses = parser.parse_args(), []
     cases = {f"{Path(model).name}, {dtype}": inference(Path(model), dtype)
              for model, _, dtypes in (word.partition("=") for word in args.models) for dtype in (dtypes.split(",") if dtypes else DTYPES)}
+    for weights in "bf16", "int8:group=16":
+        cases[f"weights in {weights}"] = [*inference(Path(args.small), "f32"), "--weight-dtype", weights]
+        with tempfile.TemporaryDirectory() as directory:
+            losses += [f"{weights}: {fault}" for fault in loss(args.rankc, Path(args.small), weights, directory)]
     if args.trained:
         cases["training in stages"] = training(args.trained)
-    bad = 0
+    bad = len(losses)
+    print("".join(f"{fault}\n" for fault in losses), end="")
     for name, arguments in cases.items():
         with tempfile.TemporaryDirectory() as directory:
             for fault in faults(args.rankc, arguments, directory):

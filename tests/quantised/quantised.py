@@ -277,13 +277,19 @@ HEAD = """# Quantised models
 rankc compiles models whose weights, or weights and activations, are 8-bit or 4-bit integers, as the tools of ONNX Runtime
 write them: `rankc compile` needs no option for that, and weights stay about as small in the compiled program.
 
-Of a model in floats, `--weight-dtype int4` or `int8` makes such weights when it is compiled, of matrix products and of tables
-whose rows are gathered, as embeddings are: with a scale for every 32 inputs, or as many as `:group=N` says. `--weight-dtype
-'int8,*mlp*=int4:group=64'` has 4 bits for weights whose names, or the names of the nodes that read them, match, and 8 for the
-rest. Codes and scales of 4 bits are those of matmul_nbits_quantizer, and of 8 bits those of llama.cpp's Q8_0, whose scales are
-rounded to 16 bits. Ranks hold parts of the same codes. Weights whose number of inputs is no multiple of the group stay as they
-are, and a note says so. The quantised weights are stored in the compiled program. `int4:activations=int8` lets kernels round the other operand to 8
-bits, in the same groups, as llama.cpp does and ONNX Runtime at accuracy level 4: faster, and less exact.
+Of a model in floats, `--weight-dtype` makes smaller weights, of matrix products and of tables whose rows are gathered, as
+embeddings are; activations stay in f32, and sums are f32. `bf16` and `fp16` are weights of 16 bits, rounded when they are
+loaded, by every rank its part: products widen them in registers, so a step of one row, which takes the time in which the
+weights are read, takes about half of it. Stacks of experts stay as they are, and a note says so. `rankc verify --numeric` says
+what smaller weights change, on inputs of `--input` or random ones ([generate.md](generate.md#smaller-weights-and-caches)).
+
+`int4` and `int8` are made when the model is compiled: with a scale for every 32 inputs, or as many as `:group=N` says.
+`--weight-dtype 'int8,*mlp*=int4:group=64'` has 4 bits for weights whose names, or the names of the nodes that read them, match,
+and 8 for the rest. Codes and scales of 4 bits are those of matmul_nbits_quantizer, and of 8 bits those of llama.cpp's Q8_0,
+whose scales are rounded to 16 bits. Ranks hold parts of the same codes. Weights whose number of inputs is no multiple of the
+group stay as they are, and a note says so. The quantised weights are stored in the compiled program.
+`int4:activations=int8` lets kernels round the other operand to 8 bits, in the same groups, as llama.cpp does and ONNX Runtime
+at accuracy level 4: faster, and less exact.
 
 This table,
 written by `tests/quantised/quantised.py --table`, compares small models with random weights with ONNX Runtime. Forms:

@@ -22,6 +22,11 @@ static enum attention_kind attention_of(const struct job *job) {
     return attention_kind_of(attention_word(job));
 }
 
+/* NULL: caches have the model's type. */
+static const char *cache_word(const struct job *job) {
+    return job->options->cache_dtype == CHOICE_NONE ? NULL : choice_word(job->options->cache_dtype);
+}
+
 struct pass_context job_pass_context(struct job *job) {
     struct pass_context context = target_pass_context(job_target(job));
     context.policy = job->side.policy;
@@ -35,6 +40,7 @@ struct pass_context job_pass_context(struct job *job) {
     context.plan = &job->decided;
     context.attention = attention_of(job);
     context.small_weights = &job->side.small_weights;
+    context.cache_dtype = cache_word(job);
     context.training = job_training(job);
     context.roles = &job->roles;
     context.verifying = job->verifying;
@@ -187,6 +193,7 @@ int job_describe(struct job *job) {
                                       .version = RANKC_VERSION,
                                       .attention = attention_word(job),
                                       .weight_dtype = options->weight_dtype,
+                                      .cache_dtype = cache_word(job),
                                       .pas = pas_text(job),
                                       .runtime_cflags = build_cflags,
                                       .runtime_libs = build_libs,

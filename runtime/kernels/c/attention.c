@@ -240,10 +240,11 @@ __attribute__((target("avx2"))) static void exchange_f32_avx2(float *to, const f
 }
 #endif
 
-/* T: the computed type; E: that of arrays; VECTOR: of elements T. STEP: lines of sums that are computed at once, and
- * VECTORS: vectors of a line. */
+/* T: the computed type; E: that of arrays, and KEPT_E that of keys and values; VECTOR: of elements T. STEP: lines of
+ * sums that are computed at once, and VECTORS: vectors of a line. */
 #define T           TYPE(WIDE)
-#define E           TYPE(SUFFIX)
+#define E           TYPE(STORED)
+#define KEPT_E      TYPE(KEPT)
 #define VECTOR      OWN(vector)
 #define WIDTH       (BYTES / (int)sizeof(T))
 #define VECTORS     4
@@ -254,9 +255,26 @@ __attribute__((target("avx2"))) static void exchange_f32_avx2(float *to, const f
 #define INLINE      static inline __attribute__((always_inline))
 #define EXP         PASTE(term, WIDE)
 #define TANH        PASTE(rt_tanh, WIDE)
-#define LOAD        NAME(load)
-#define ROWS_OF     NAME(load_rows)
+#define LOAD        PASTE(load, STORED)
+#define ROWS_OF     PASTE(load_rows, KEPT)
+#define MOST_OF     PASTE(PASTE(most_of_lines, KEPT), SET)
 #define EXCHANGE    PASTE(PASTE(exchange, WIDE), SET)
+
+/* Suffixes of the types that arrays, and keys and values, are stored in. */
+#define STORED             PASTE(STORED, SUFFIX)
+#define STORED_f64         f64
+#define STORED_f32         f32
+#define STORED_bf16        bf16
+#define STORED_fp16        fp16
+#define STORED_f32_by_bf16 f32
+#define STORED_f32_by_fp16 f32
+#define KEPT               PASTE(KEPT, SUFFIX)
+#define KEPT_f64           f64
+#define KEPT_f32           f32
+#define KEPT_bf16          bf16
+#define KEPT_fp16          fp16
+#define KEPT_f32_by_bf16   bf16
+#define KEPT_f32_by_fp16   fp16
 
 /* e^x is 0 for x <= -CUTOFF. */
 #define CUTOFF     PASTE(CUTOFF, WIDE)
@@ -273,7 +291,7 @@ __attribute__((target("avx2"))) static void exchange_f32_avx2(float *to, const f
 #define MADD_f64_avx512(a, x, sum) _mm512_fmadd_pd(_mm512_set1_pd(a), x, sum)
 
 #define PART  "attention.inc"
-#define TYPES (FLOATS | HALVES)
+#define TYPES (FLOATS | HALVES | IN_f32_by_bf16 | IN_f32_by_fp16)
 #include "sets.inc"
 
 #define PART  "attention_grad.inc"
@@ -416,6 +434,8 @@ DEFINE_ATTEND(f32, f32)
 DEFINE_ATTEND(f64, f64)
 DEFINE_ATTEND(bf16, f32)
 DEFINE_ATTEND(fp16, f32)
+DEFINE_ATTEND(f32_by_bf16, f32)
+DEFINE_ATTEND(f32_by_fp16, f32)
 
 #define DEFINE_ATTENTION(T, suffix)                                                                                    \
     int rt_attention_##suffix(struct rt *rt, const struct rt_strided *y, const struct rt_strided *q,                   \
@@ -427,6 +447,8 @@ DEFINE_ATTEND(fp16, f32)
 
 RT_FLOATS(DEFINE_ATTENTION)
 RT_HALVES(DEFINE_ATTENTION)
+DEFINE_ATTENTION(float, f32_by_bf16)
+DEFINE_ATTENTION(float, f32_by_fp16)
 
 #define DEFINE_FLASH(T, suffix)                                                                                        \
     int rt_flash_attention_##suffix(struct rt *rt, const struct rt_strided *y, float *stats,                           \

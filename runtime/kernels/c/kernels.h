@@ -255,7 +255,9 @@ struct rt_strided {
                          const uint8_t *keep, const T *bias, const T *sink, const struct rt_attention *shape);
 
 RT_FLOATS(RT_DECLARE_ATTENTION)
-RT_HALVES(RT_DECLARE_ATTENTION) /* computed in f32, as of f32 operands, and rounded once */
+RT_HALVES(RT_DECLARE_ATTENTION)          /* computed in f32, as of f32 operands, and rounded once */
+RT_DECLARE_ATTENTION(float, f32_by_bf16) /* k and v of 16 bits: as of the widened ones */
+RT_DECLARE_ATTENTION(float, f32_by_fp16)
 
 /* Attention that keeps of each row what its gradient needs: stats, the largest score and the sum of e^(score -
  * largest), the sink's included. The gradient computes the weights from them again (Dao, "FlashAttention-2", 2023).

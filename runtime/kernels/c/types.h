@@ -28,20 +28,22 @@
 #define BEST(stem) stem##_plain
 #endif
 
-#define IN_f64  1
-#define IN_f32  2
-#define IN_bf16 4
-#define IN_fp16 8
-#define IN_i64  16
-#define IN_i32  32
-#define IN_b1   64 /* elements by their bytes */
-#define IN_b2   128
-#define IN_b4   256
-#define IN_b8   512
-#define FLOATS  (IN_f64 | IN_f32)
-#define NUMBERS (FLOATS | IN_i64 | IN_i32)
-#define HALVES  (IN_bf16 | IN_fp16)
-#define SIZES   (IN_b1 | IN_b2 | IN_b4 | IN_b8)
+#define IN_f64         1
+#define IN_f32         2
+#define IN_bf16        4
+#define IN_fp16        8
+#define IN_i64         16
+#define IN_i32         32
+#define IN_b1          64 /* elements by their bytes */
+#define IN_b2          128
+#define IN_b4          256
+#define IN_b8          512
+#define IN_f32_by_bf16 1024 /* of attention: keys and values of 16 bits */
+#define IN_f32_by_fp16 2048
+#define FLOATS         (IN_f64 | IN_f32)
+#define NUMBERS        (FLOATS | IN_i64 | IN_i32)
+#define HALVES         (IN_bf16 | IN_fp16)
+#define SIZES          (IN_b1 | IN_b2 | IN_b4 | IN_b8)
 
 #define TYPE(suffix) PASTE(TYPE, suffix)
 #define TYPE_f64     double
@@ -56,27 +58,29 @@
 #define TYPE_b8      uint64_t
 
 /* The type that an element is computed in, and conversions. */
-#define WIDE          PASTE(WIDE, SUFFIX)
-#define WIDE_f64      f64
-#define WIDE_f32      f32
-#define WIDE_bf16     f32
-#define WIDE_fp16     f32
-#define WIDE_i64      i64
-#define WIDE_i32      i32
-#define WIDEN(x)      PASTE(WIDEN, SUFFIX)(x)
-#define WIDEN_f64(x)  (x)
-#define WIDEN_f32(x)  (x)
-#define WIDEN_bf16(x) rt_bf16_to_f32(x)
-#define WIDEN_fp16(x) rt_f16_to_f32(x)
-#define WIDEN_i64(x)  (x)
-#define WIDEN_i32(x)  (x)
-#define ROUND(x)      PASTE(ROUND, SUFFIX)(x)
-#define ROUND_f64(x)  (x)
-#define ROUND_f32(x)  (x)
-#define ROUND_bf16(x) rt_f32_to_bf16(x)
-#define ROUND_fp16(x) rt_f32_to_f16(x)
-#define ROUND_i64(x)  (x)
-#define ROUND_i32(x)  (x)
+#define WIDE             PASTE(WIDE, SUFFIX)
+#define WIDE_f64         f64
+#define WIDE_f32         f32
+#define WIDE_bf16        f32
+#define WIDE_fp16        f32
+#define WIDE_f32_by_bf16 f32
+#define WIDE_f32_by_fp16 f32
+#define WIDE_i64         i64
+#define WIDE_i32         i32
+#define WIDEN(x)         PASTE(WIDEN, SUFFIX)(x)
+#define WIDEN_f64(x)     (x)
+#define WIDEN_f32(x)     (x)
+#define WIDEN_bf16(x)    rt_bf16_to_f32(x)
+#define WIDEN_fp16(x)    rt_f16_to_f32(x)
+#define WIDEN_i64(x)     (x)
+#define WIDEN_i32(x)     (x)
+#define ROUND(x)         PASTE(ROUND, SUFFIX)(x)
+#define ROUND_f64(x)     (x)
+#define ROUND_f32(x)     (x)
+#define ROUND_bf16(x)    rt_f32_to_bf16(x)
+#define ROUND_fp16(x)    rt_f32_to_f16(x)
+#define ROUND_i64(x)     (x)
+#define ROUND_i32(x)     (x)
 
 #define LEAST(suffix) PASTE(LEAST, suffix)
 #define LEAST_f64     (-(double)INFINITY)
