@@ -13,6 +13,7 @@
 #include "codegen/step.h"
 #include "codegen/text/tmpl.h"
 #include "ir/base/str.h"
+#include "passes/train/lora.h"
 #include "runtime/base/number/checked.h"
 
 enum { ID_DIGITS = 8 }; /* of the key, that tell the model.h of one program from those of others */
@@ -70,7 +71,7 @@ static void bind_splits(struct tmpl_env *env, const struct graph *graph, const s
 static void bind_init(struct tmpl_env *env, const struct graph *graph, const struct training *training,
                       const struct tensor *tensor) {
     const bool made = rt_dtype_is_float(tensor->dtype) && !tensor->constant;
-    const struct init_rule *rule = made ? init_rule_of(training, tensor->name) : NULL;
+    const struct init_rule *rule = made ? lora_init_of(training, graph, tensor) : NULL;
     if (!rule) {
         tmpl_set(env, "init", "0"); /* RT_INIT_STORED */
         return;
@@ -90,7 +91,8 @@ static void bind_place(struct tmpl_env *env, const struct program_info *info, co
         tmpl_set(env, "offset", "0");
         return;
     }
-    tmpl_setf(env, "file", "%d", constant ? info->nfiles : tensor->stored.file);
+    const int file = tensor->stored.file < 0 ? 0 : tensor->stored.file; /* < 0: it has an initial value of its own */
+    tmpl_setf(env, "file", "%d", constant ? info->nfiles : file);
     tmpl_setf(env, "offset", "%llu", offset);
 }
 

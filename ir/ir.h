@@ -66,6 +66,7 @@ enum mark {
     MARK_FIXED,     /* training_info updates other weights and not this one */
     MARK_FOLDED,    /* the exporter computed it from `sources` */
     MARK_MOVED,     /* it is the parameter `sources`, transposed or reshaped by the exporter (pass roles) */
+    MARK_ADAPTER,   /* a matrix of a low-rank adapter (passes/train/lora.h) */
     MARKS
 };
 extern const char *const mark_names[MARKS]; /* in IR text; "" for none */

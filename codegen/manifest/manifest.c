@@ -92,6 +92,9 @@ static void put_training(json *writer, const struct program_info *info, bool mod
     rt_json_key_open(writer, "inits", '[', RT_JSON_INLINE);
     for (int i = 0; i < training->inits.n; i++) rt_json_put_text(writer, training->inits.at[i].text);
     rt_json_close(writer, ']');
+    if (training->loras.n) rt_json_key_open(writer, "loras", '[', RT_JSON_INLINE);
+    for (int i = 0; i < training->loras.n; i++) rt_json_put_text(writer, training->loras.at[i].text);
+    if (training->loras.n) rt_json_close(writer, ']');
     if (decisions->recompute) rt_json_key_text(writer, "recompute", decisions->recompute);
     rt_json_key_int(writer, "accumulate", decisions->micro_batches);
     rt_json_key_int(writer, "zero", decisions->zero);

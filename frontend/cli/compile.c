@@ -397,9 +397,16 @@ static void tell_details(const struct compiled_model *compiled, int64_t started,
 }
 
 /* --dump-after: prints the graph after that pass as text IR. 0, or -1 after diagnostics. */
+/* --dump-after and --lora list, which take the place of what the verb does. */
+static bool only_prints(const struct options *options) {
+    return options->dump_after || (options->loras.all.n == 1 && strcmp(options->loras.all.at[0], "list") == 0);
+}
+
 static int cli_dump(struct cli *cli) {
     const char *text;
-    if (driver_dump(cli->options, cli->arena, cli->diags, &text)) return -1;
+    int (*const print)(const struct options *, struct arena *, struct diags *, const char **) =
+        cli->options->dump_after ? driver_dump : driver_adaptable;
+    if (print(cli->options, cli->arena, cli->diags, &text)) return -1;
     return cli_print_text(cli, text);
 }
 
@@ -408,7 +415,7 @@ int cli_compile(struct cli *cli) {
     struct compiled_model compiled;
     struct driver_result result;
     const int64_t started = rt_now_ms();
-    if (options->dump_after) return cli_dump(cli);
+    if (only_prints(options)) return cli_dump(cli);
     bool first = true;
     int status = options->broadcast == OPT_BROADCAST_NONE ? driver_compile(options, cli->arena, cli->diags, &result)
                                                           : broadcast_compile(cli, &result, &first);
@@ -428,5 +435,5 @@ int cli_compile(struct cli *cli) {
 }
 
 int cli_plan(struct cli *cli) {
-    return cli->options->dump_after ? cli_dump(cli) : show_model(cli);
+    return only_prints(cli->options) ? cli_dump(cli) : show_model(cli);
 }

@@ -14,6 +14,7 @@
 #include "ir/base/own.h"
 #include "ir/base/str.h"
 #include "ir/text.h"
+#include "passes/train/lora.h"
 
 /* The search of --pas autodist, with the job that has its plan: 0, or -1 after a diagnostic. */
 static int search(const struct options *options, struct arena *arena, struct diags *diags, struct search *search) {
@@ -91,6 +92,15 @@ int driver_dump(const struct options *options, struct arena *arena, struct diags
     if (!status) status = pipeline_run(job.graph, &context, last);
     if (!status) *text = text_print_blocks(arena, job.graph);
     return status;
+}
+
+int driver_adaptable(const struct options *options, struct arena *arena, struct diags *diags, const char **text) {
+    struct job job = {.options = options, .arena = arena, .diags = diags};
+    if (batch_take(&job.options, arena, diags) < 0 || job_read(&job) < 0) return -1;
+    const struct pass_context context = job_pass_context(&job);
+    if (pipeline_run(job.graph, &context, pass_find("fuse")) < 0) return -1;
+    *text = lora_list(job.graph, arena);
+    return 0;
 }
 
 /* Reuse ------------------------------------------------------------------------------------------------------------ */

@@ -41,6 +41,9 @@ int driver_plan(const struct options *options, struct arena *arena, struct diags
 /* The graph of options->operand after the pass options->dump_after, as text IR. */
 int driver_dump(const struct options *options, struct arena *arena, struct diags *diags, const char **text);
 
+/* The products of options->operand that --lora can adapt, a line for each (lora_list). */
+int driver_adaptable(const struct options *options, struct arena *arena, struct diags *diags, const char **text);
+
 /* Compiles the graph of the compiled model in `dir` for one rank, with the same weights, into out/graph/<instance>.
  * micro_batches: of a step. `dtype`: floats are computed in the type of that name; NULL: in the model's types.
  * weight_dtype, cache_dtype: as the options say; NULL, CHOICE_NONE: the model's. silent: no progress is shown. */

@@ -21,6 +21,7 @@
 #include "passes/pipeline.h"
 #include "passes/plan/file/plan_text.h"
 #include "passes/plan/recompute.h"
+#include "passes/train/lora.h"
 #include "passes/train/roles.h"
 #include "runtime/base/io/file_reader.h"
 #include "runtime/base/number/hash.h"
@@ -202,7 +203,9 @@ static int read_training(struct check *check) {
         fp8_parse(&check->training.fp8, rt_json_text(rt_json_member(training, "fp8")), check->arena, check->diags) < 0)
         return -1;
     if (read_rules(check, rt_json_member(training, "params"), parameter_rule_add) < 0) return -1;
-    return read_rules(check, rt_json_member(training, "inits"), init_rule_add);
+    if (read_rules(check, rt_json_member(training, "inits"), init_rule_add) < 0) return -1;
+    const struct rt_json *loras = rt_json_member(training, "loras");
+    return loras ? read_rules(check, loras, lora_rule_add) : 0;
 }
 
 /* Runs all passes, with plan.json instead of a policy, and verifies the graph after each. A graph.rir that is already

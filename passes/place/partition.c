@@ -139,6 +139,19 @@ static void set_broadcast_shape(struct tensor *y, const struct tensor *a, const 
     }
 }
 
+/* Puts a sum on a stage to which its terms come: values of the backward phase go to earlier stages, others to later
+ * ones. */
+static void set_stage(const struct graph *graph, struct node *add) {
+    int stage = -1;
+    for (int k = 0; k < add->ninputs && add->stage >= 0; k++) {
+        const struct node *term = graph_producer(graph, add->inputs[k]);
+        if (!term || term->phase != add->phase || term->stage < 0) continue;
+        if (stage < 0 || (add->phase == PHASE_BACKWARD ? term->stage < stage : term->stage > stage))
+            stage = term->stage;
+    }
+    if (stage >= 0) add->stage = stage;
+}
+
 /* `node` becomes left + right, and comes as soon as both exist: its result. */
 static int set_sum(struct regrouping *r, int node, int left, int right, int first) {
     struct node *add = &r->graph->nodes.at[node];
@@ -146,6 +159,7 @@ static int set_sum(struct regrouping *r, int node, int left, int right, int firs
     add->inputs[1] = right;
     struct tensor *all = r->graph->tensors.at;
     set_broadcast_shape(&all[add->outputs[0]], &all[left], &all[right]);
+    set_stage(r->graph, add);
     for (int axis = 0; axis < mesh_layout_axes(&r->graph->mesh); axis++) add->split[axis].factor = SPLIT_NONE;
     put_behind(r, node, later(r, later(r, first, left), right));
     return add->outputs[0];
@@ -161,10 +175,11 @@ static int first_place(const struct regrouping *r, const struct chain *chain) {
     return first;
 }
 
-/* Adds the terms of each group, then the groups' sums; the root, which is last, stays where it is. */
+/* Adds the terms of each group, then the groups' sums; the root, which is last, stays at its place and stage. */
 static void rebuild(struct regrouping *r, const struct chain *chain, const int *group, int groups) {
     const int first = first_place(r, chain), root = chain->nodes.at[0];
     const int result = r->graph->nodes.at[root].outputs[0], place = r->place[result];
+    const int stage = r->graph->nodes.at[root].stage;
     int *spare = ARENA_ARRAY(r->graph->arena, int, chain->nodes.n + 1);
     int *sum = ARENA_ARRAY(r->graph->arena, int, groups + 1); /* per group: the sum of its terms so far, -1: none */
     const int *adds = assign_nodes(r, chain, group, spare);
@@ -176,6 +191,7 @@ static void rebuild(struct regrouping *r, const struct chain *chain, const int *
     for (int g = 1; g < groups; g++) sum[0] = set_sum(r, *spare++, sum[0], sum[g], first);
     r->moved[root] = false;
     r->place[result] = place;
+    r->graph->nodes.at[root].stage = stage;
 }
 
 /* The order with every moved node at its new place. */

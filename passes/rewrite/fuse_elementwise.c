@@ -396,12 +396,12 @@ static int fused_node(const struct fuser *f, int id, const struct fusion *fusion
     return added;
 }
 
-/* Lists in graph->members the nodes of which each Fused node was made. */
-static void name_members(const struct fuser *f, const int *fused) {
-    for (int id = 0; id < f->nnodes; id++) {
-        const int head = f->root[id];
+/* Lists in graph->members the nodes of which each Fused node was made, in the order of execution. */
+static void name_members(const struct fuser *f, const int *fused, const int *order, int n) {
+    for (int i = 0; i < n; i++) {
+        const int head = f->root[order[i]];
         if (!fused[head] || f->fusions[head]->nodes < 2) continue;
-        VEC_PUSH(f->graph->arena, &f->graph->members, (struct member){fused[head], f->graph->nodes.at[id].name});
+        VEC_PUSH(f->graph->arena, &f->graph->members, (struct member){fused[head], f->graph->nodes.at[order[i]].name});
     }
 }
 
@@ -422,7 +422,7 @@ static int *find_last(const struct fuser *f) {
 int pass_fuse_elementwise(struct graph *graph, const struct pass_context *context) {
     struct fuser f = {
         .graph = graph, .context = context, .arena = arena_scratch(graph->arena), .nnodes = graph->nodes.n};
-    int live = 0, most = context->library_products ? 2 : 1;
+    int n, most = context->library_products ? 2 : 1;
     graph_uses(graph, f.arena, &f.uses);
     f.kept = graph_kept(graph, f.arena);
     f.last = find_last(&f);
@@ -451,14 +451,14 @@ int pass_fuse_elementwise(struct graph *graph, const struct pass_context *contex
         heads[id] = f.root[id] == id && f.fusions[id] &&
                     (f.fusions[id]->nodes > 1 || epilogue_follows(graph, context, &graph->nodes.at[id], most));
     }
-    for (int i = 0; i < graph->order.n; i++) {
-        int id = graph->order.at[i];
+    const int *order = graph_take_order(graph, &n);
+    for (int i = 0; i < n; i++) {
+        const int id = order[i];
         if (f.root[id] != id) continue;
         if (heads[id]) fused[id] = fused_node(&f, id, f.fusions[id]);
-        graph->order.at[live++] = heads[id] ? fused[id] : id;
+        VEC_PUSH(graph->arena, &graph->order, heads[id] ? fused[id] : id);
     }
-    name_members(&f, fused);
-    graph->order.n = live;
+    name_members(&f, fused, order, n);
     arena_release(graph->arena, f.arena);
     return 0;
 }

@@ -9,7 +9,7 @@
 #include "ir/gradient.h"
 #include "ir/ops/grad.h"
 #include "passes/pipeline.h"
-#include "passes/train/training.h"
+#include "passes/train/lora.h"
 
 enum { MOST_NAMED = 8 }; /* weights that a remark lists by name */
 
@@ -24,6 +24,7 @@ struct autodiff {
     const struct training *training;
     struct build_known *known;
     bool module;         /* the model has no loss: its caller gives the gradients of its outputs */
+    bool adapts;         /* the graph has adapters (lora.h) */
     int tensors, nodes;  /* of the forward graph, dead ones included */
     bool *depends;       /* per tensor: it depends differentiably on a parameter */
     struct parts *parts; /* per tensor */
@@ -33,6 +34,7 @@ struct autodiff {
 static bool is_parameter(const struct autodiff *a, const struct tensor *tensor) {
     if (tensor->kind != TENSOR_WEIGHT || tensor->constant || !rt_dtype_is_float(tensor->dtype)) return false;
     const struct parameter_rule *rule = parameter_rule_of(a->training, tensor);
+    if (a->adapts && tensor->mark != MARK_ADAPTER) return rule && rule->train;
     return !rule || !rule->frozen;
 }
 
@@ -284,6 +286,7 @@ int pass_autodiff(struct graph *graph, const struct pass_context *context) {
                          .diags = context->diags,
                          .training = context->training,
                          .module = !has_loss(graph),
+                         .adapts = lora_is_in(graph),
                          .tensors = graph->tensors.n,
                          .nodes = graph->nodes.n};
     int nodes = graph->order.n;

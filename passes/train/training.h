@@ -52,6 +52,15 @@ struct init_rule {
     struct named_options options;
 };
 
+/* Adapters beside products of some modules: --lora (lora.h). */
+struct lora_rule {
+    const char *text, *globs; /* globs over names of modules, separated by commas */
+    double r, alpha, dropout;
+    bool rslora;
+    bool gaussian;         /* A is normal with standard deviation 1 / r, else uniform within 1 / sqrt(inputs) */
+    struct init_rule a, b; /* how A and B begin */
+};
+
 /* Mixed precision (--amp): products compute in 16-bit floats; parameters, the optimizer and operators that need the
  * range of f32 stay f32. Which operators compute in which type is as in torch.autocast (amp.def); loss scaling is
  * that of torch.cuda.amp.GradScaler (PyTorch 2). */
@@ -118,6 +127,7 @@ struct training {
     struct rt_lr_schedule lr_schedule;
     VEC(struct parameter_rule) rules;
     VEC(struct init_rule) inits;
+    VEC(struct lora_rule) loras;
 };
 
 /* True if gradients are accumulated in STATE tensors: a step has several micro-batches, or the program is a module
@@ -135,8 +145,9 @@ int optimizers_check(const struct training *training, struct arena *arena, struc
 /* The last --param rule that matches the weight; NULL if none does. */
 const struct parameter_rule *parameter_rule_of(const struct training *training, const struct tensor *weight);
 
-/* Parses an --init rule and adds it: 0, or -1 after a diagnostic. init_rule_of: the last that matches the name, or
- * NULL. */
+/* Parses an --init rule: 0, or -1 after a diagnostic. init_rule_add: adds it. init_rule_of: the last that matches the
+ * name, or NULL. */
+int init_rule_parse(struct init_rule *rule, const char *text, struct arena *arena, struct diags *diags);
 int init_rule_add(struct training *training, const char *text, struct arena *arena, struct diags *diags);
 const struct init_rule *init_rule_of(const struct training *training, const char *name);
 

@@ -245,23 +245,29 @@ static int check_init_options(const struct init_rule *rule, struct diags *diags)
                       diag_quote(diags, rule->text));
 }
 
-int init_rule_add(struct training *training, const char *text, struct arena *arena, struct diags *diags) {
+int init_rule_parse(struct init_rule *rule, const char *text, struct arena *arena, struct diags *diags) {
     const char *equals = strchr(text, '=');
-    struct init_rule rule = {.text = text};
+    *rule = (struct init_rule){.text = text};
     if (!equals || equals == text)
         return diag_error(diags, 205, EXIT_USAGE, "--init",
                           "initial values must have the form GLOB=NAME:key=number,.., not %s", diag_quote(diags, text));
-    rule.pattern = arena_copy(arena, text, (size_t)(equals - text));
+    rule->pattern = arena_copy(arena, text, (size_t)(equals - text));
     for (int i = 0; i < NINITS; i++)
-        if (is_called(equals + 1, inits[i].name)) rule.row = &inits[i];
-    if (!rule.row)
+        if (is_called(equals + 1, inits[i].name)) rule->row = &inits[i];
+    if (!rule->row)
         return diag_error(diags, 202, EXIT_USAGE, "--init", "unknown initialization %s; the initializations are%s",
                           diag_quote(diags, arena_copy(arena, equals + 1, strcspn(equals + 1, ":"))),
                           inits_text(arena));
-    named_options_start(&rule.options, "--init", rule.row->name, rule.row->options, arena);
-    if (named_options_set_all(&rule.options, list_of(equals), -1e300, diags) < 0 ||
-        check_init_options(&rule, diags) < 0)
+    named_options_start(&rule->options, "--init", rule->row->name, rule->row->options, arena);
+    if (named_options_set_all(&rule->options, list_of(equals), -1e300, diags) < 0 ||
+        check_init_options(rule, diags) < 0)
         return -1;
+    return 0;
+}
+
+int init_rule_add(struct training *training, const char *text, struct arena *arena, struct diags *diags) {
+    struct init_rule rule;
+    if (init_rule_parse(&rule, text, arena, diags) < 0) return -1;
     VEC_PUSH(arena, &training->inits, rule);
     return 0;
 }

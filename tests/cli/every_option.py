@@ -397,6 +397,32 @@ def init(b):
     assert all((not value.any()) == name.endswith("weight") for name, value in values.items())
 
 
+def lora(b):
+    """Adapters alone are trained, from A within 1 / sqrt(inputs), or normal with 1 / r, and B of zeros; --param trains others."""
+    listed = b.call("plan", MLP, "--train", "--lora", "list").stdout
+    assert listed.splitlines()[0].split()[:2] == ["layers.0", "f32[29,13]"], listed
+    values = b.parameters(b.mlp("--optimizer", "sgd:lr=0", "--lora", "layers.0:r=64,alpha=2", "--param", "layers.2.bias:train"))
+    assert sorted(values) == ["layers.0.lora_A.weight", "layers.0.lora_B.weight", "layers.2.bias"], sorted(values)
+    a = values["layers.0.lora_A.weight"]
+    most = 13 ** -.5
+    assert a.shape == (64, 13) and 0.9 * most < abs(a).max() <= most and abs(a.std() * 3 ** .5 / most - 1) < 0.1, a.std()
+    assert values["layers.0.lora_B.weight"].shape == (29, 64) and not values["layers.0.lora_B.weight"].any()
+    a = b.parameters(b.mlp("--optimizer", "sgd:lr=0", "--lora", "layers.0:r=64,init=gaussian"))["layers.0.lora_A.weight"]
+    assert abs(a.std() * 64 - 1) < 0.1 and abs(a.mean() * 64) < 0.1, a.std()
+
+
+def adapter(b):
+    """The adapters of the files take part, in training and in inference; of a module that the model does not have they are refused."""
+    made = SOURCE / "tests/training/lora/gpt2"
+    losses = json.loads((made / "reference.json").read_text())["cases"]["all"]["steps"]["1"]["loss"]
+    data = [word for name in ("input_ids", "labels") for word in ("--data", f"{name}={made}/{name}.npy")]
+    out, log = b.path(), b.path()
+    b.call("compile", made / "model.onnx", "-o", out, "-q", *GPT2_LOSS, "--adapter", made / "all/start")
+    b.call("train", out, *data, "--steps", 1, "--log", log)
+    assert abs(json.loads(log.read_text().splitlines()[0])["loss"] / losses[0] - 1) < 1e-5
+    b.call("compile", made / "model.onnx", "-o", b.path(), "-q", "--adapter", made.parent / "llama/all/start", code=8)
+
+
 def clip_grad_norm(b):
     values, before = b.parameters(b.mlp("--optimizer", "sgd:lr=1", "--clip-grad-norm", "0.001")), tensors_of(b.made["initial"])
     moved = np.sqrt(sum(((values[n].astype(np.float64) - before[n]) ** 2).sum() for n in before))

@@ -6,6 +6,7 @@
 #define FRONTEND_DRIVER_SIDE_FILES_H
 
 #include "frontend/config/generation.h"
+#include "frontend/driver/files/adapter_files.h"
 #include "frontend/options/options.h"
 #include "frontend/import/import.h"
 #include "passes/pipeline.h"
@@ -31,6 +32,7 @@ struct side_files {
     int nbinds;
     struct import_bind *binds;
     struct small_weights small_weights; /* of --weight-dtype */
+    struct adapter_files adapters;      /* of --adapter */
     struct generation generation;       /* empty without --state */
     struct graph *operators;            /* declares those of --ops; NULL: none */
     char constraints_hash[RT_HASH_HEX], refine_hash[RT_HASH_HEX];

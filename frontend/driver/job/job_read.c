@@ -189,10 +189,15 @@ static int job_check_text_options(const struct job *job) {
     static const struct {
         enum option_id id;
         const char *name;
-    } own[] = {{OPT_DIM, "--dim"},       {OPT_SHAPE, "--shape"},
-               {OPT_OPS, "--ops"},       {OPT_WEIGHTS_FROM, "--weights-from"},
-               {OPT_BIND, "--bind"},     {OPT_LOSS, "--loss"},
-               {OPT_SHARED, "--shared"}, {OPT_SYNC_BATCH_NORM, "--sync-batch-norm"}};
+    } own[] = {{OPT_DIM, "--dim"},
+               {OPT_SHAPE, "--shape"},
+               {OPT_OPS, "--ops"},
+               {OPT_WEIGHTS_FROM, "--weights-from"},
+               {OPT_ADAPTER, "--adapter"},
+               {OPT_BIND, "--bind"},
+               {OPT_LOSS, "--loss"},
+               {OPT_SHARED, "--shared"},
+               {OPT_SYNC_BATCH_NORM, "--sync-batch-norm"}};
     for (size_t i = 0; i < sizeof own / sizeof *own; i++)
         if (job->options->given[own[i].id])
             return diag_error(job->diags, 201, EXIT_USAGE, job->options->operand,
@@ -229,6 +234,7 @@ static int open_onnx(struct job *job) {
                        &job->model) < 0)
         return -1;
     for (int i = 0; i < job->model->files.n; i++) VEC_PUSH(job->arena, &job->files, job->model->files.at[i].path);
+    if (job->side.adapters.weights) VEC_PUSH(job->arena, &job->files, job->side.adapters.weights);
     return options->pas.word == OPT_POLICY_ANNOTATED && !options->load_plan ? read_annotations(job) : 0;
 }
 
@@ -300,6 +306,26 @@ static void bind_branch(struct job *job, struct import_options *import) {
                 "input '" IMPORT_BRANCH "' is true: the decoder has caches, which are empty at first");
 }
 
+/* --adapter: the file of the matrices follows those of the model. */
+static int attach_adapters(struct job *job) {
+    struct adapter_files *adapters = &job->side.adapters;
+    int none = 0;
+    for (int i = 0; i < adapters->all.n; i++)
+        adapters->all.at[i].a.file = adapters->all.at[i].b.file = job->model->files.n;
+    if (!adapters->all.n) return 0;
+    if (lora_attach(job->graph, adapters->all.at, adapters->all.n, job->diags) < 0) return -1;
+    for (int i = 0; i < adapters->all.n; i++) {
+        if (lora_attached(job->graph, &adapters->all.at[i])) continue;
+        const char *name = diag_quote(job->diags, adapters->all.at[i].name);
+        if (!none++)
+            diag_error(job->diags, 393, EXIT_MISMATCH, "--adapter", "the model has no product for %s", name);
+        else
+            diag_note(job->diags, "nor for %s", name);
+    }
+    if (none) diag_help(job->diags, "--lora list prints the products that the model has");
+    return none ? -1 : 0;
+}
+
 static int import_onnx(struct job *job) {
     const struct options *options = job->options;
     struct import_options import = {.ndims = options->dims.all.n, .dtype = job_dtype(job)};
@@ -326,7 +352,8 @@ static int import_onnx(struct job *job) {
     import.binds = job->side.binds;
     bind_branch(job, &import);
     if (import_model(job->arena, job->diags, job->model, &import, &job->graph) < 0) return -1;
-    return job->diags->errors || check_sync(job) < 0 ? -1 : find_shared(job);
+    if (job->diags->errors || check_sync(job) < 0 || attach_adapters(job) < 0) return -1;
+    return find_shared(job);
 }
 
 /* Sets the graph's mesh from the options, unless text IR has one. */
@@ -399,9 +426,12 @@ int job_open(struct job *job) {
 static int read_kept(struct job *job) {
     const char *path = job->kept;
     int nfiles = job->model->files.n;
-    struct weight_file *files = ARENA_ARRAY(job->arena, struct weight_file, nfiles + 1);
+    struct weight_file *files = ARENA_ARRAY(job->arena, struct weight_file, nfiles + 2);
     for (int i = 0; i < nfiles; i++)
         files[i] = (struct weight_file){job->model->files.at[i].data, job->model->files.at[i].bytes};
+    if (job->side.adapters.weights &&
+        weight_file_map(job->arena, job->diags, job->side.adapters.weights, &files[nfiles++]) < 0)
+        return -1;
     if (job_read_text(job, path) < 0) return -1;
     const char *directory = arena_copy(job->arena, path, strlen(path) - strlen(rt_path_name(path)));
     if (user_ops_attach(job->graph, directory, job->side.ops_hash, job->diags) < 0) return -1;

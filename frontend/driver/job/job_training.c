@@ -1,11 +1,13 @@
 /* Parses options of training and checks them against the graph. */
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "frontend/driver/job/job.h"
 #include "frontend/import/import.h"
 #include "passes/plan/recompute.h"
 #include "passes/plan/schedule/schedules.h"
+#include "passes/train/lora.h"
 
 /* If text IR has the mesh, the options do not know its size: --runtime-ngpus is checked against it here. */
 int job_ranks(struct job *job) {
@@ -43,6 +45,7 @@ static int refuse_training(const struct job *job) {
                                                  OPT_LR_SCHEDULE,
                                                  OPT_PARAM,
                                                  OPT_INIT,
+                                                 OPT_LORA,
                                                  OPT_CLIP_GRAD_NORM,
                                                  OPT_LOSS,
                                                  OPT_SYNC_BATCH_NORM,
@@ -145,6 +148,15 @@ static bool sends_tied_once(const struct options *options) {
     return options->tied_gradients == OPT_TIED_STEP;
 }
 
+/* The rule of an adapter that --adapter gives, for the name of the module in this model. */
+static struct lora_rule trained_rule(const struct job *job, int i) {
+    const struct lora_given *given = &job->side.adapters.all.at[i];
+    struct lora_rule rule = given->rule;
+    rule.globs = lora_attached(job->graph, given);
+    rule.text = arena_printf(job->arena, "%s%s", rule.globs, strchr(rule.text, ':'));
+    return rule;
+}
+
 int job_read_training(struct job *job) {
     const struct options *options = job->options;
     struct training *training = &job->training;
@@ -174,6 +186,9 @@ int job_read_training(struct job *job) {
         if (parameter_rule_add(training, options->params.all.at[i], job->arena, job->diags) < 0) return -1;
     for (int i = 0; i < options->inits.all.n; i++)
         if (init_rule_add(training, options->inits.all.at[i], job->arena, job->diags) < 0) return -1;
+    for (int i = 0; i < options->loras.all.n; i++)
+        if (lora_rule_add(training, options->loras.all.at[i], job->arena, job->diags) < 0) return -1;
+    for (int i = 0; i < job->side.adapters.all.n; i++) VEC_PUSH(job->arena, &training->loras, trained_rule(job, i));
     return of_model ? 0 : optimizers_check(training, job->arena, job->diags);
 }
 

@@ -49,9 +49,11 @@ static bool is_embedding(const struct graph *graph, int id) {
            attr_int(node, "axis", 0) == 0;
 }
 
+/* A matrix of an adapter is divided as the layer beside it asks for (passes/train/lora.h), and else whole. */
 static bool is_linear(const struct graph *graph, int id) {
     const struct node *node = &graph->nodes.at[id];
-    return node->op->columns && is_stored(graph, node->inputs[1]);
+    const int stored = node->op->columns ? stored_behind(graph, node->inputs[1]) : -1;
+    return stored >= 0 && graph->tensors.at[stored].mark != MARK_ADAPTER;
 }
 
 /* Splits the first possible column factor of the node's operator: with propagation, or of the node alone. */

@@ -1,0 +1,327 @@
+#include "passes/train/lora.h"
+
+#include <fnmatch.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "ir/base/str.h"
+#include "ir/build.h"
+#include "ir/provenance.h"
+#include "passes/pipeline.h"
+#include "passes/rewrite/rewrite.h"
+
+static const char *const suffixes[] = {['A'] = ".lora_A.weight", ['B'] = ".lora_B.weight"};
+
+/* The option ------------------------------------------------------------------------------------------------------- */
+
+static int read_number(const char *text, double least, double below, double *value) {
+    char *end;
+    *value = strtod(text, &end);
+    return end != text && !*end && *value >= least && *value < below ? 0 : -1;
+}
+
+static int set_key(void *env, const char *key, const char *value, struct arena *arena) {
+    struct lora_rule *rule = env;
+    (void)arena;
+    if (strcmp(key, "r") == 0)
+        return read_number(value, 1, 1 << 20, &rule->r) < 0 || rule->r != floor(rule->r) ? -1 : 0;
+    if (strcmp(key, "alpha") == 0) return read_number(value, 0, 1e30, &rule->alpha);
+    if (strcmp(key, "dropout") == 0) return read_number(value, 0, 1, &rule->dropout);
+    if (strcmp(key, "rslora") == 0) return rule->rslora = true, strcmp(value, "true") == 0 ? 0 : -1;
+    if (strcmp(key, "init") != 0) return -1;
+    rule->gaussian = strcmp(value, "gaussian") == 0;
+    return rule->gaussian || strcmp(value, "kaiming") == 0 ? 0 : -1;
+}
+
+int lora_rule_add(struct training *training, const char *text, struct arena *arena, struct diags *diags) {
+    static const struct key_options keys = {"--lora", "--lora", "r=N alpha=X dropout=P init=kaiming|gaussian rslora",
+                                            "true", set_key};
+    struct lora_rule rule = {.text = text, .globs = arena_copy(arena, text, strcspn(text, ":")), .r = 8, .alpha = 8};
+    if (!*rule.globs)
+        return diag_error(diags, 205, EXIT_USAGE, "--lora", "%s must have the form GLOB[,GLOB..]:r=8,alpha=16,..",
+                          diag_quote(diags, text));
+    if (key_options_read(&keys, text, &rule, arena, diags) < 0) return -1;
+    const char *a = rule.gaussian ? arena_printf(arena, "*=normal:std=%.17g", 1 / rule.r)
+                                  : arena_printf(arena, "*=kaiming_uniform:slope=%.17g", sqrt(5));
+    if (init_rule_parse(&rule.a, a, arena, diags) < 0 || init_rule_parse(&rule.b, "*=zeros", arena, diags) < 0)
+        return -1;
+    VEC_PUSH(arena, &training->loras, rule);
+    return 0;
+}
+
+static bool glob_matches(const char *glob, const char *module) {
+    if (fnmatch(glob, module, 0) == 0) return true;
+    for (const char *dot = strchr(module, '.'); dot; dot = strchr(dot + 1, '.'))
+        if (fnmatch(glob, dot + 1, 0) == 0) return true;
+    return false;
+}
+
+static bool rule_matches(const struct lora_rule *rule, const char *module) {
+    char glob[256];
+    for (const char *at = rule->globs; *at; at += strspn(at, ",")) {
+        const size_t length = strcspn(at, ",");
+        snprintf(glob, sizeof glob, "%.*s", (int)length, at);
+        if (length < sizeof glob && glob_matches(glob, module)) return true;
+        at += length;
+    }
+    return false;
+}
+
+const struct lora_rule *lora_rule_of(const struct training *training, const char *module) {
+    for (int i = training->loras.n - 1; i >= 0; i--)
+        if (rule_matches(&training->loras.at[i], module)) return &training->loras.at[i];
+    return NULL;
+}
+
+double lora_scale(const struct lora_rule *rule) {
+    return rule->alpha / (rule->rslora ? sqrt(rule->r) : rule->r);
+}
+
+/* Names ------------------------------------------------------------------------------------------------------------ */
+
+char lora_matrix(const struct graph *graph, const struct tensor *weight, const char **module) {
+    const size_t length = strlen(weight->name), end = strlen(suffixes['A']);
+    for (int matrix = 'A'; matrix <= 'B' && weight->mark == MARK_ADAPTER && length > end; matrix++) {
+        if (strcmp(weight->name + length - end, suffixes[matrix]) != 0) continue;
+        if (module) *module = arena_copy(graph->arena, weight->name, length - end);
+        return (char)matrix;
+    }
+    return 0;
+}
+
+const struct init_rule *lora_init_of(const struct training *training, const struct graph *graph,
+                                     const struct tensor *weight) {
+    const char *module;
+    const struct init_rule *given = init_rule_of(training, weight->name);
+    const char matrix = training && !given && weight->stored.file < 0 ? lora_matrix(graph, weight, &module) : 0;
+    const struct lora_rule *rule = matrix ? lora_rule_of(training, module) : NULL;
+    return !rule ? given : matrix == 'A' ? &rule->a : &rule->b;
+}
+
+bool lora_is_in(const struct graph *graph) {
+    for (int t = 0; t < graph->tensors.n; t++)
+        if (graph->tensors.at[t].mark == MARK_ADAPTER) return true;
+    return false;
+}
+
+/* The stored matrix that is the product's second operand, maybe transposed; -1: there is none. */
+static int matrix_of_product(const struct graph *graph, const struct node *node) {
+    if (node->op->id != OP_MatMul || node->ninputs != 2 || attr_int(node, "trans_a", 0)) return -1;
+    const struct node *turned = graph_producer(graph, node->inputs[1]);
+    const int stored = turned && op_exchanges_last(turned) ? turned->inputs[0] : node->inputs[1];
+    const struct tensor *weight = &graph->tensors.at[stored];
+    return weight->kind == TENSOR_WEIGHT && !weight->constant && weight->ndim == 2 && weight->mark != MARK_ADAPTER &&
+                   rt_dtype_is_float(weight->dtype)
+               ? stored
+               : -1;
+}
+
+/* "transformer.h.0.attn.c_attn" of "/transformer/h.0/attn/c_attn/Gemm"; NULL: it is no such path. */
+static const char *module_of_path(struct arena *arena, const char *path) {
+    const char *end = strrchr(path, '/');
+    if (*path != '/' || end == path) return NULL;
+    char *module = arena_copy(arena, path + 1, (size_t)(end - path - 1));
+    for (char *c = module; *c; c++)
+        if (*c == '/') *c = '.';
+    return module;
+}
+
+const char *lora_module_of(const struct graph *graph, const struct node *node) {
+    static const char end[] = ".weight";
+    const int stored = matrix_of_product(graph, node);
+    if (stored < 0) return NULL;
+    const struct provenance *from = provenance_of(graph, node->name, NULL);
+    const char *name = graph->tensors.at[stored].name, *path = NULL;
+    const size_t length = strlen(name), cut = sizeof end - 1;
+    if (from && *from->scope && !*from->word) return from->scope;
+    if (!from) path = module_of_path(graph->arena, node->name);
+    if (path) return path;
+    return length > cut && strcmp(name + length - cut, end) == 0 ? arena_copy(graph->arena, name, length - cut) : name;
+}
+
+const char *lora_list(const struct graph *graph, struct arena *arena) {
+    struct strbuf out;
+    strbuf_init(&out, arena);
+    for (int i = 0; i < graph->order.n; i++) {
+        const struct node *node = &graph->nodes.at[graph->order.at[i]];
+        const char *module = lora_module_of(graph, node);
+        if (!module) continue;
+        const struct tensor *weight = &graph->tensors.at[matrix_of_product(graph, node)];
+        strbuf_printf(&out, "%-40s %-16s %6lld r values   %s\n", module, tensor_type(arena, weight),
+                      (long long)(weight->dims[0] + weight->dims[1]), weight->name);
+    }
+    return strbuf_text(&out);
+}
+
+/* The walk --------------------------------------------------------------------------------------------------------- */
+
+struct adapting {
+    struct build builder;
+    const struct training *training; /* of the pass: its rules */
+    bool *matched;                   /* per rule */
+    const struct lora_given *given;  /* of lora_attach */
+    const char **module;             /* per one of these: of the graph; NULL: none */
+    int ngiven;
+    int count; /* adapters so far */
+};
+
+/* What is put beside a product: given NULL: the matrices begin with the values of the rule. */
+struct adapter {
+    const char *module;
+    const struct lora_rule *rule;
+    const struct lora_given *given;
+};
+
+static int find_adapter(const struct graph *graph, const char *name) {
+    for (int t = 0; t < graph->tensors.n; t++)
+        if (graph->tensors.at[t].mark == MARK_ADAPTER && strcmp(graph->tensors.at[t].name, name) == 0) return t;
+    return -1;
+}
+
+/* A module that is executed twice has one adapter. */
+static int add_matrix(struct adapting *a, const struct adapter *adapter, char matrix, enum rt_dtype dtype, int64_t rows,
+                      int64_t columns) {
+    struct graph *graph = a->builder.graph;
+    const char *name = arena_printf(graph->arena, "%s%s", adapter->module, suffixes[(int)matrix]);
+    const struct lora_given *given = adapter->given;
+    int id = find_adapter(graph, name);
+    if (id >= 0) return id;
+    id = graph_add_tensor(graph, TENSOR_WEIGHT, name, dtype, 2, (const int64_t[]){rows, columns});
+    struct tensor *tensor = &graph->tensors.at[id];
+    tensor->mark = MARK_ADAPTER;
+    tensor->stored = given ? (matrix == 'A' ? given->a : given->b) : (struct stored){.file = -1, .dtype = dtype};
+    if (given) tensor->data = matrix == 'A' ? given->a_bytes : given->b_bytes;
+    return id;
+}
+
+/* Dropout as the model's own are, with keys of its own. */
+static int dropped(struct adapting *a, int x, double ratio) {
+    static const int64_t seed = 0x6c6f7261; /* "lora" */
+    struct graph *graph = a->builder.graph;
+    const struct attr attrs[] = {attr_of_float("ratio", ratio), attr_of_int("key", seed << 32 | a->count)};
+    const int inputs[] = {x, graph_control(graph, RT_TRAINING), graph_control(graph, RT_STEP),
+                          graph_control(graph, RT_MICRO)};
+    return build(&a->builder, OP_Dropout, 4, inputs, 2, attrs);
+}
+
+/* x A' B' scale, in the type of A and B. */
+static int low_rank(struct adapting *a, const struct adapter *adapter, int x, int64_t outputs) {
+    struct build *builder = &a->builder;
+    struct graph *graph = builder->graph;
+    const struct attr turned = attr_of_int("trans_b", 1);
+    const enum rt_dtype dtype = op_summed_in(graph->tensors.at[x].dtype);
+    const int64_t r = (int64_t)adapter->rule->r, inputs = graph->tensors.at[x].dims[graph->tensors.at[x].ndim - 1];
+    const int down = add_matrix(a, adapter, 'A', dtype, r, inputs), up = add_matrix(a, adapter, 'B', dtype, outputs, r);
+    int y = build_cast(builder, x, dtype);
+    if (y >= 0 && adapter->rule->dropout > 0 && graph->train) y = dropped(a, y, adapter->rule->dropout);
+    if (y >= 0) y = build(builder, OP_MatMul, 2, (int[]){y, down}, 1, &turned);
+    if (y >= 0) y = build(builder, OP_MatMul, 2, (int[]){y, up}, 1, &turned);
+    return y < 0 ? -1 : build2(builder, OP_Mul, y, build_scalar(builder, dtype, lora_scale(adapter->rule)));
+}
+
+/* Adds the adapter behind the product; the sum takes the name of the product's result. */
+static int put_beside(struct adapting *a, int id, const struct adapter *adapter) {
+    struct graph *graph = a->builder.graph;
+    const struct node node = graph->nodes.at[id];
+    const struct tensor base = graph->tensors.at[node.outputs[0]];
+    a->builder.node = arena_printf(graph->arena, "%s.lora", node.name);
+    VEC_PUSH(graph->arena, &graph->order, id);
+    int y = low_rank(a, adapter, node.inputs[0], base.dims[base.ndim - 1]);
+    const int whole = y < 0 ? -1 : build_cast(&a->builder, node.outputs[0], graph->tensors.at[y].dtype);
+    if (whole < 0 || (y = build2(&a->builder, OP_Add, whole, y)) < 0) return -1;
+    if ((y = build_cast(&a->builder, y, base.dtype)) < 0) return -1;
+    graph->tensors.at[node.outputs[0]].name = arena_printf(graph->arena, "%s.base", base.name);
+    graph->tensors.at[y].name = base.name;
+    a->count++;
+    return y;
+}
+
+/* Adapters of files ------------------------------------------------------------------------------------------------ */
+
+static bool ends_with(const char *name, const char *end) {
+    const size_t n = strlen(name), m = strlen(end);
+    return n > m && name[n - m - 1] == '.' && strcmp(name + n - m, end) == 0;
+}
+
+/* The module of the graph that the adapter is for; NULL: none, or several. */
+static const char *find_module(const struct graph *graph, const char *name) {
+    const char *found = NULL;
+    int count = 0;
+    for (int i = 0; i < graph->order.n; i++) {
+        const char *module = lora_module_of(graph, &graph->nodes.at[graph->order.at[i]]);
+        if (!module || (found && strcmp(found, module) == 0)) continue;
+        if (strcmp(module, name) == 0) return module;
+        if (!ends_with(module, name) && !ends_with(name, module)) continue;
+        found = module;
+        count++;
+    }
+    return count == 1 ? found : NULL;
+}
+
+static int attached(void *env, int id) {
+    struct adapting *a = env;
+    const struct graph *graph = a->builder.graph;
+    const struct node *node = &graph->nodes.at[id];
+    const char *module = lora_module_of(graph, node);
+    const struct tensor *x = &graph->tensors.at[node->inputs[0]], *y = &graph->tensors.at[node->outputs[0]];
+    int i = 0;
+    while (module && i < a->ngiven && !(a->module[i] && strcmp(a->module[i], module) == 0)) i++;
+    if (!module || i == a->ngiven) return REWRITE_KEPT;
+    const struct lora_given *given = &a->given[i];
+    if (x->dims[x->ndim - 1] != given->inputs || y->dims[y->ndim - 1] != given->outputs)
+        return diag_error(a->builder.diags, 393, EXIT_MISMATCH, node_place(graph, id),
+                          "the adapter of %s has %lld inputs and %lld outputs, and the product %lld and %lld",
+                          diag_quote(a->builder.diags, given->name), (long long)given->inputs,
+                          (long long)given->outputs, (long long)x->dims[x->ndim - 1], (long long)y->dims[y->ndim - 1]);
+    return put_beside(a, id, &(struct adapter){module, &given->rule, given});
+}
+
+int lora_attach(struct graph *graph, const struct lora_given *given, int n, struct diags *diags) {
+    struct adapting a = {.builder = {graph, diags, NULL}, .given = given, .ngiven = n};
+    a.module = ARENA_ARRAY(graph->arena, const char *, n + 1);
+    for (int i = 0; i < n; i++) a.module[i] = find_module(graph, given[i].name);
+    return rewrite_each(graph, attached, &a);
+}
+
+const char *lora_attached(const struct graph *graph, const struct lora_given *given) {
+    const char *module;
+    for (int t = 0; t < graph->tensors.n; t++)
+        if (lora_matrix(graph, &graph->tensors.at[t], &module) == 'A' &&
+            (strcmp(module, given->name) == 0 || ends_with(module, given->name) || ends_with(given->name, module)))
+            return module;
+    return NULL;
+}
+
+/* The pass --------------------------------------------------------------------------------------------------------- */
+
+static int adapted(void *env, int id) {
+    struct adapting *a = env;
+    struct graph *graph = a->builder.graph;
+    const char *module = lora_module_of(graph, &graph->nodes.at[id]);
+    for (int i = 0; module && i < a->training->loras.n; i++)
+        a->matched[i] = a->matched[i] || rule_matches(&a->training->loras.at[i], module);
+    const struct lora_rule *rule = module ? lora_rule_of(a->training, module) : NULL;
+    if (!rule) return REWRITE_KEPT;
+    const int known = find_adapter(graph, arena_printf(graph->arena, "%s%s", module, suffixes['A']));
+    if (known >= 0 && graph->tensors.at[known].stored.file >= 0) return REWRITE_KEPT; /* --adapter has put it there */
+    return put_beside(a, id, &(struct adapter){module, rule, NULL});
+}
+
+static int check_rules(const struct adapting *a) {
+    int status = 0;
+    for (int i = 0; i < a->training->loras.n; i++) {
+        if (a->matched[i]) continue;
+        status = diag_error(a->builder.diags, 414, EXIT_USAGE, "--lora", "no product is of a module that %s names",
+                            diag_quote(a->builder.diags, a->training->loras.at[i].text));
+        diag_help(a->builder.diags, "--lora list prints the products that can be adapted");
+    }
+    return status;
+}
+
+int pass_lora(struct graph *graph, const struct pass_context *context) {
+    struct adapting a = {.builder = {graph, context->diags, NULL}, .training = context->training};
+    if (!graph->train || !a.training || !a.training->loras.n) return 0;
+    a.matched = ARENA_ARRAY(graph->arena, bool, a.training->loras.n + 1);
+    return rewrite_each(graph, adapted, &a) < 0 ? -1 : check_rules(&a);
+}

@@ -1,0 +1,56 @@
+/* Low-rank adapters (LoRA, Hu et al. 2021): beside the product of x with a stored weight W,
+ *
+ *     y = x W + scale * dropout(x) A' B'
+ *
+ * A is (r, inputs) and B is (outputs, r), as peft stores them. scale is alpha / r, or alpha / sqrt(r) with rslora. Both
+ * are weights of MARK_ADAPTER, MODULE.lora_A.weight and MODULE.lora_B.weight. A graph that has any trains them, and of
+ * its other weights those that --param trains. The weight of a 16-bit product has adapters in f32. */
+#ifndef PASSES_TRAIN_LORA_H
+#define PASSES_TRAIN_LORA_H
+
+#include "ir/ir.h"
+#include "passes/train/training.h"
+
+/* Parses a --lora rule, "GLOB[,GLOB..]:r=8,alpha=16,..", and adds it: 0, or -1 after a diagnostic. */
+int lora_rule_add(struct training *training, const char *text, struct arena *arena, struct diags *diags);
+
+/* The last rule with a glob that matches the module's name, or the end of it that follows a dot; NULL: none. */
+const struct lora_rule *lora_rule_of(const struct training *training, const char *module);
+
+/* By what A' B' is multiplied. */
+double lora_scale(const struct lora_rule *rule);
+
+/* Which matrix of which module's adapter a weight is: 'A' or 'B', and *module if it is not NULL; 0: none. */
+char lora_matrix(const struct graph *graph, const struct tensor *weight, const char **module);
+
+/* The --init rule for a weight, else how the matrix of an adapter that no file has begins; NULL: it is stored. */
+const struct init_rule *lora_init_of(const struct training *training, const struct graph *graph,
+                                     const struct tensor *weight);
+
+/* True if the graph has adapters: its other weights are frozen. */
+bool lora_is_in(const struct graph *graph);
+
+/* The module of a product that can be adapted: by the scope that the exporter recorded, by the weight's name without
+ * ".weight", or by the node's name. NULL: the node is no product with a stored matrix. */
+const char *lora_module_of(const struct graph *graph, const struct node *node);
+
+/* An adapter that a file has. */
+struct lora_given {
+    const char *name; /* of the module, in the program that wrote the file */
+    struct lora_rule rule;
+    int64_t outputs, inputs;
+    struct stored a, b;
+    const void *a_bytes, *b_bytes; /* as stored */
+};
+
+/* Puts the adapters beside products of an IMPORTED graph: of the module of that name, else of the only one whose name
+ * ends with it, or with whose name it ends. 0, or -1 after a diagnostic. */
+int lora_attach(struct graph *graph, const struct lora_given *given, int n, struct diags *diags);
+/* The module of the graph beside whose product the adapter was put; NULL: it has found none. */
+const char *lora_attached(const struct graph *graph, const struct lora_given *given);
+
+/* The products that can be adapted, a line for each: module, weight, type, number of values for each unit of r. The
+ * graph is that of pass fuse. */
+const char *lora_list(const struct graph *graph, struct arena *arena);
+
+#endif

@@ -1,0 +1,134 @@
+#!/usr/bin/env python3
+"""Record how peft trains adapters of small models of transformers.
+
+    record_lora.py [--out DIR]
+
+writes, for the models gpt2 and llama,
+
+    DIR/lora/MODEL/model.onnx, input_ids.npy, labels.npy   the exported model and SAMPLES samples
+    DIR/lora/MODEL/reference.json   for each case the rule of --lora, and for each number of micro-batches per step the losses and
+                                    gradient norms of STEPS steps, in f64
+    DIR/lora/MODEL/CASE/start, CASE/trained-N    the adapters before and after them, as peft saves them
+
+Needs torch, onnx, onnxscript, transformers and peft (written for 2.15, 5.24 and 0.21.2)."""
+import argparse
+import copy
+import itertools
+import json
+import pathlib
+import warnings
+
+import numpy
+import onnx
+import peft
+import torch
+import transformers
+
+STEPS, SAMPLES, BATCH, LENGTH, VOCABULARY, CLIP = 20, 14, 2, 9, 67, 0.5
+MICRO_BATCHES = (1, 2, 4)
+# eps is large beside the rounding of gradients, which else makes steps of gradients that are nearly 0
+OPTIMIZER = {"lr": 0.001, "weight_decay": 0.05, "eps": 1e-4}
+
+
+def gpt2():
+    return transformers.GPT2LMHeadModel(transformers.GPT2Config(
+        vocab_size=VOCABULARY, n_positions=16, n_embd=32, n_layer=2, n_head=4, resid_pdrop=0, embd_pdrop=0, attn_pdrop=0,
+        attn_implementation="eager"))
+
+
+def llama():
+    return transformers.LlamaForCausalLM(transformers.LlamaConfig(
+        vocab_size=VOCABULARY, hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4,
+        num_key_value_heads=2, max_position_embeddings=16, attn_implementation="eager"))
+
+
+CASES = {
+    "gpt2": (gpt2, {"attention": (["c_attn"], {"r": 4, "lora_alpha": 8}),
+                    "all": (["c_attn", "c_proj", "c_fc", "lm_head"], {"r": 8, "lora_alpha": 8, "use_rslora": True})}),
+    "llama": (llama, {"attention": (["q_proj", "v_proj"], {"r": 4, "lora_alpha": 8}),
+                      "all": (["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"],
+                              {"r": 8, "lora_alpha": 16})}),
+}
+
+
+class Logits(torch.nn.Module):
+    """What is exported: the logits alone, with the names of the model's own modules."""
+
+    def __new__(cls, model):
+        forward = type(model).forward
+        model.forward = lambda input_ids: forward(model, input_ids=input_ids, use_cache=False).logits
+        return model
+
+
+def export(model, path, ids):
+    model = copy.deepcopy(model).eval()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        torch.onnx.export(Logits(model), (ids,), str(path), input_names=["input_ids"], output_names=["logits"],
+                          external_data=False, verbose=False)
+    exported = onnx.load(path)
+    for node in exported.graph.node:  # names of files of the machine
+        for entry in [entry for entry in node.metadata_props if entry.key.endswith("stack_trace")]:
+            node.metadata_props.remove(entry)
+    onnx.save(exported, path)
+
+
+def train(model, ids, labels, micro_batches):
+    """Losses and gradient norms, before clipping, of STEPS steps of AdamW."""
+    trained = [p for p in model.parameters() if p.requires_grad]
+    optimizer, losses, norms = torch.optim.AdamW(trained, **OPTIMIZER), [], []
+    batches = itertools.cycle(range(0, SAMPLES, BATCH))
+    for _ in range(STEPS):
+        loss = 0
+        for first in itertools.islice(batches, micro_batches):
+            logits = model(input_ids=ids[first:first + BATCH], use_cache=False).logits
+            loss = loss + torch.nn.functional.cross_entropy(
+                logits.reshape(-1, VOCABULARY), labels[first:first + BATCH].reshape(-1)) / micro_batches
+        optimizer.zero_grad()
+        loss.backward()
+        norms.append(float(torch.nn.utils.clip_grad_norm_(trained, CLIP)))
+        losses.append(float(loss.detach()))
+        optimizer.step()
+    return {"loss": losses, "grad_norm": norms}
+
+
+def record(folder, make, cases):
+    folder.mkdir(parents=True, exist_ok=True)
+    torch.manual_seed(7)
+    base = make().train()
+    random = numpy.random.default_rng(1)
+    ids, labels = (random.integers(0, VOCABULARY, (SAMPLES, LENGTH)) for _ in range(2))
+    numpy.save(folder / "input_ids.npy", ids)
+    numpy.save(folder / "labels.npy", labels)
+    ids, labels = torch.from_numpy(ids), torch.from_numpy(labels)
+    export(base, folder / "model.onnx", ids[:BATCH])
+    reference = {"optimizer": "adamw:" + ",".join(f"{k}={v}" for k, v in OPTIMIZER.items()), "clip_grad_norm": CLIP, "cases": {}}
+    for name, (modules, options) in cases.items():
+        torch.manual_seed(3)
+        config = peft.LoraConfig(target_modules=modules, **options)
+        start = peft.get_peft_model(copy.deepcopy(base), config)
+        start.save_pretrained(folder / name / "start", save_embedding_layers=False)
+        steps = {}
+        for micro_batches in MICRO_BATCHES:
+            model = copy.deepcopy(start).double()
+            steps[micro_batches] = train(model, ids, labels, micro_batches)
+            model.float().save_pretrained(folder / name / f"trained-{micro_batches}", save_embedding_layers=False)
+        scaling = f"r={options['r']},alpha={options['lora_alpha']}" + (",rslora" if options.get("use_rslora") else "")
+        reference["cases"][name] = {"lora": f"{','.join(modules)}:{scaling}", "steps": steps}
+    for file in folder.glob("*/*/*"):
+        file.chmod(0o644)
+        if file.name == "README.md":
+            file.unlink()
+    (folder / "reference.json").write_text(json.dumps(reference, indent=1) + "\n")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path(__file__).resolve().parent)
+    out = parser.parse_args().out
+    for name, (make, cases) in CASES.items():
+        record(out / "lora" / name, make, cases)
+
+
+if __name__ == "__main__":
+    main()
