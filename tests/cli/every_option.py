@@ -400,14 +400,14 @@ def init(b):
 def lora(b):
     """Adapters alone are trained, from A within 1 / sqrt(inputs), or normal with 1 / r, and B of zeros; --param trains others."""
     listed = b.call("plan", MLP, "--train", "--lora", "list").stdout
-    assert listed.splitlines()[0].split()[:2] == ["layers.0", "f32[29,13]"], listed
-    values = b.parameters(b.mlp("--optimizer", "sgd:lr=0", "--lora", "layers.0:r=64,alpha=2", "--param", "layers.2.bias:train"))
-    assert sorted(values) == ["layers.0.lora_A.weight", "layers.0.lora_B.weight", "layers.2.bias"], sorted(values)
-    a = values["layers.0.lora_A.weight"]
+    assert listed.splitlines()[0].split()[:2] == ["model.layers.0", "f32[29,13]"], listed
+    values = b.parameters(b.mlp("--optimizer", "sgd:lr=0", "--lora", "layers.0:r=64,alpha=2", "--param", "*layers.2.bias:train"))
+    assert sorted(values) == ["model.layers.0.lora_A.weight", "model.layers.0.lora_B.weight", "model.layers.2.bias"], sorted(values)
+    a = values["model.layers.0.lora_A.weight"]
     most = 13 ** -.5
     assert a.shape == (64, 13) and 0.9 * most < abs(a).max() <= most and abs(a.std() * 3 ** .5 / most - 1) < 0.1, a.std()
-    assert values["layers.0.lora_B.weight"].shape == (29, 64) and not values["layers.0.lora_B.weight"].any()
-    a = b.parameters(b.mlp("--optimizer", "sgd:lr=0", "--lora", "layers.0:r=64,init=gaussian"))["layers.0.lora_A.weight"]
+    assert values["model.layers.0.lora_B.weight"].shape == (29, 64) and not values["model.layers.0.lora_B.weight"].any()
+    a = b.parameters(b.mlp("--optimizer", "sgd:lr=0", "--lora", "layers.0:r=64,init=gaussian"))["model.layers.0.lora_A.weight"]
     assert abs(a.std() * 64 - 1) < 0.1 and abs(a.mean() * 64) < 0.1, a.std()
 
 
