@@ -500,6 +500,7 @@ static int compile_within(const struct options *given, bool within, struct diags
     struct strbuf said;
     const struct need need = need_of(given, cli);
     strbuf_init(&said, cli->arena);
+    if (!given->given[OPT_LOGITS] && need.rows == 1) options.logits = OPT_LOGITS_LAST;
     if (driver_sizes_of_decoder(given, need.rows, need.tokens, within, cli->arena, &sizes) < 0) sizes.all.n = 0;
     VEC_UNSHARE(cli->arena, &options.dims.all);
     for (int i = 0; i < sizes.all.n; i++) {

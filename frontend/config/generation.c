@@ -8,6 +8,7 @@
 
 #include "ir/base/own.h"
 #include "ir/base/str.h"
+#include "ir/build.h"
 #include "runtime/base/io/file.h"
 #include "runtime/base/roles.h"
 
@@ -255,19 +256,30 @@ static void put_ids(struct rt_json_writer *writer, const char *key, const struct
     rt_json_close(writer, ']');
 }
 
-/* The output of that name, else the first with floats. */
-static const char *logits_of(const struct graph *graph) {
-    const char *found = NULL;
+/* The output of that name, else the first with floats; -1: none. */
+static int logits_of(const struct graph *graph) {
+    int found = -1;
     for (int i = graph->outputs.n - 1; i >= 0; i--) {
-        const char *name = graph->output_names.at[i];
-        if (fnmatch("*logits", name, 0) == 0) return name;
-        if (rt_dtype_is_float(graph->tensors.at[graph->outputs.at[i]].dtype)) found = name;
+        if (fnmatch("*logits", graph->output_names.at[i], 0) == 0) return i;
+        if (rt_dtype_is_float(graph->tensors.at[graph->outputs.at[i]].dtype)) found = i;
     }
     return found;
 }
 
+int generation_keep_last(struct graph *graph, struct diags *diags) {
+    struct build builder = {graph, diags, NULL};
+    const int output = logits_of(graph), logits = output < 0 ? -1 : graph->outputs.at[output];
+    if (logits < 0 || graph->tensors.at[logits].ndim != 3 || graph->tensors.at[logits].dims[1] < 1) return 0;
+    builder.node = graph->output_names.at[output];
+    const int last =
+        build_piece(&builder, logits, 1, open_sum(graph->open, graph->tensors.at[logits].dims[1], -1), 1, 1);
+    if (last < 0) return -1;
+    graph->outputs.at[output] = last;
+    return 0;
+}
+
 void generation_put_roles(struct rt_json_writer *writer, const struct graph *graph) {
-    const char *logits = logits_of(graph);
+    const int logits = logits_of(graph);
     bool decoder_ids = false;
     for (int i = 0; i < graph->inputs.n; i++)
         decoder_ids = decoder_ids || !strcmp(graph->tensors.at[graph->inputs.at[i]].name, "decoder_input_ids");
@@ -278,7 +290,7 @@ void generation_put_roles(struct rt_json_writer *writer, const struct graph *gra
         if (role) rt_json_key_text(writer, name, rt_role_row(role)->word);
     }
     rt_json_close(writer, '}');
-    if (logits) rt_json_key_text(writer, "logits", logits);
+    if (logits >= 0) rt_json_key_text(writer, "logits", graph->output_names.at[logits]);
 }
 
 void generation_put(struct rt_json_writer *writer, const struct generation *generation) {

@@ -43,4 +43,8 @@ void generation_put(struct rt_json_writer *writer, const struct generation *gene
 /* Writes the roles of the graph's inputs by their names (role_names.def), and the output with the logits. */
 void generation_put_roles(struct rt_json_writer *writer, const struct graph *graph);
 
+/* Makes the output with the logits, if it is (batch, tokens, vocabulary), that of the last token alone, (batch, 1,
+ * vocabulary); level IMPORTED. 0, or -1 after a diagnostic. */
+int generation_keep_last(struct graph *graph, struct diags *diags);
+
 #endif

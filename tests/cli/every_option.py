@@ -261,6 +261,11 @@ def cache_dtype(b):
     b.call("compile", GPT2, "--cache-dtype", "bf16", code=2)
 
 
+def logits(b):
+    whole, last = (b.outputs(b.compile(GPT2, *words)) for words in ((), ("--logits", "last")))
+    assert last.shape[1] == 1 < whole.shape[1] and np.array_equal(last, whole[:, -1:]), (last.shape, whole.shape)
+
+
 def attention(b):
     def operators(*words):
         return {i["op"] for i in b.manifest(STATIC, "--train", *words)["instructions"]}

@@ -29,7 +29,8 @@ REFERENCES = {one["name"]: one for one in read_json(DECODER, "references.json")[
 NEW = read_json(DECODER, "references.json")["new"]
 WORDS = {i: word for word, i in read_json(DECODER, "tokenizer.json")["model"]["vocab"].items()}
 DIMS = ["--dim", "batch=1..4", "--dim", "sequence=1..16", "--dim", "past_sequence=0..80"]
-PLANS = {"one": [], "tp2": ["--pas", "tp", "--plan-ngpus", "2"], "pp2": ["--pas", "pp", "--plan-ngpus", "2"],
+PLANS = {"one": [], "last": ["--logits", "last"], "tp2 last": ["--logits", "last", "--pas", "tp", "--plan-ngpus", "2"],
+         "tp2": ["--pas", "tp", "--plan-ngpus", "2"], "pp2": ["--pas", "pp", "--plan-ngpus", "2"],
          "tp2data2": ["--pas", "hybrid:tensor=2,data=2", "--dim", "batch=2..4:2"]}
 
 

@@ -352,6 +352,7 @@ static int import_onnx(struct job *job) {
     import.binds = job->side.binds;
     bind_branch(job, &import);
     if (import_model(job->arena, job->diags, job->model, &import, &job->graph) < 0) return -1;
+    if (options->logits == OPT_LOGITS_LAST && generation_keep_last(job->graph, job->diags) < 0) return -1;
     if (job->diags->errors || check_sync(job) < 0 || attach_adapters(job) < 0) return -1;
     return find_shared(job);
 }
