@@ -10,7 +10,7 @@
 #include "ir/expr/eval.h"
 #include "ir/provenance.h"
 #include "passes/plan/file/plan_text.h"
-#include "passes/rank/kernel_time.h"
+#include "passes/plan/machine/kernel_time.h"
 #include "runtime/base/shape/bucket.h"
 #include "runtime/base/number/hash.h"
 #include "runtime/base/text/json.h"
@@ -25,7 +25,9 @@ static void put_class(struct rt_json_writer *writer, const struct rankplan *plan
         if (plan->moves_nothing[graph->order.at[i]]) continue;
         const int64_t instruction = number++;
         if (!rankplan_part(class, node)) continue;
-        const struct kernel_size size = kernel_size(graph, class, node);
+        const struct kernel kernel = {
+            .graph = graph, .node = node, .split = node->split, .extents = class->dims, .units = 1};
+        const struct kernel_size size = kernel_size(&kernel);
         const int64_t entry[] = {instruction,
                                  node->phase,
                                  (int64_t)size.flops,
@@ -723,7 +725,7 @@ const char *manifest_text(const struct manifest *manifest) {
     if (graph->micro_batches) rt_json_key_int(writer, "micro_batches", graph->micro_batches);
     if (graph->product_runs) rt_json_key_int(writer, "product_runs", graph->product_runs);
     if ((manifest->info->training || graph->micro_batches > 1) && graph->schedules.n > 1)
-        manifest_put_schedule(writer, graph, manifest->info->decisions);
+        manifest_put_schedule(writer, manifest->plan, machine_or_default(manifest->machine), manifest->info->decisions);
     if (manifest->estimate) manifest_put_estimate(writer, manifest->machine, manifest->estimate);
     if (manifest->put_generation) manifest->put_generation(writer, manifest->generation);
     if (manifest->put_search) manifest->put_search(writer, manifest->search);

@@ -25,7 +25,8 @@ void manifest_put_parameters(struct rt_json_writer *writer, const struct rankpla
  * stages wait by the cost model, for zero-bubble schedules also the part if steps overlapped
  * (timeline_bubble_overlapped), and the timeline with the times of timeline_simulate. Of many micro-batches that
  * are alike the timeline has the first ones. */
-void manifest_put_schedule(struct rt_json_writer *writer, const struct graph *graph, const struct decisions *decisions);
+void manifest_put_schedule(struct rt_json_writer *writer, const struct rankplan *plan, const struct machine *machine,
+                           const struct decisions *decisions);
 
 /* The least number of rows of the tables that the elements of `tensor` index, such as the vocabulary that token ids
  * index; 0 if they index none: for inputs that are made up (runtime/base/number/random_fill.h). Followed are nodes that

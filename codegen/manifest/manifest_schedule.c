@@ -5,23 +5,7 @@
 #include "ir/op.h"
 #include "ir/schedule.h"
 #include "ir/timeline.h"
-#include "passes/plan/machine/cost.h"
 #include "passes/plan/schedule/schedules.h"
-
-/* Seconds of each segment by the cost model. */
-static const double *segment_seconds(const struct graph *graph) {
-    double *seconds = ARENA_ARRAY(graph->arena, double, graph->segments.n + 1);
-    const double *of_nodes = cost_nodes(graph, &machine_default, graph->arena);
-    for (int s = 0; s < graph->segments.n; s++) {
-        const struct segment *segment = &graph->segments.at[s];
-        for (int i = segment->first; i < segment->end; i++) {
-            const struct node *node = &graph->nodes.at[graph->order.at[i]];
-            if (stage_part(node, segment->chunk) != STAGE_NONE && node->op->kind != OP_COMM)
-                seconds[s] += of_nodes[graph->order.at[i]];
-        }
-    }
-    return seconds;
-}
 
 /* A number, or a list of those of each chunk. */
 static void put_slots(struct rt_json_writer *writer, const struct schedule *schedule, enum rt_slot_kind kind) {
@@ -57,7 +41,7 @@ static void put_all_slots(struct rt_json_writer *writer, const struct graph *gra
 enum { MOST_DRAWN = 16 }; /* micro-batches of a timeline */
 
 /* What each coordinate executes when, by the cost model: micro-batch, number of the stage among those of the
- * coordinate, phase, begin and end, in units of the cost model. */
+ * coordinate, phase, begin and end, in seconds of the cost model. */
 static void put_runs(struct rt_json_writer *writer, const struct graph *graph, const struct timeline *timeline) {
     rt_json_key_open(writer, "runs", '[', RT_JSON_LINES);
     for (int c = 0; c < graph->schedules.n; c++) {
@@ -79,17 +63,18 @@ static void put_runs(struct rt_json_writer *writer, const struct graph *graph, c
     rt_json_close(writer, ']');
 }
 
-void manifest_put_schedule(struct rt_json_writer *writer, const struct graph *graph,
+void manifest_put_schedule(struct rt_json_writer *writer, const struct rankplan *plan, const struct machine *machine,
                            const struct decisions *decisions) {
+    const struct graph *graph = plan->graph;
     const int stages = graph->schedules.n, micro_batches = (int)decisions->micro_batches;
     const struct schedule *first = &graph->schedules.at[0];
     const bool shorter = micro_batches > MOST_DRAWN && first->repeat_first < first->repeat_end;
     const int drawn = shorter ? first->shape.micro_batches : micro_batches;
-    const struct timeline_times units = {0}, times = {.seconds = segment_seconds(graph)};
+    const struct timeline_times units = {0};
     struct timeline even, shown, costed;
-    if (timeline_simulate(graph, drawn, &units, &even) || timeline_simulate(graph, drawn, &times, &shown) ||
-        timeline_simulate(graph, micro_batches, &times, &costed))
-        BUG("the schedule of a verified graph does not complete");
+    if (timeline_simulate(graph, drawn, &units, &even)) BUG("the schedule of a verified graph does not complete");
+    estimate_timeline(plan, machine, drawn, &shown);
+    estimate_timeline(plan, machine, micro_batches, &costed);
     rt_json_key_open(writer, "schedule", '{', RT_JSON_LINES);
     rt_json_key_text(writer, "name",
                      !graph->train                       ? schedule_of_inference

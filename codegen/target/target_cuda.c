@@ -1,7 +1,7 @@
 #include "codegen/kernel/row_threads.h"
 #include "codegen/target/target.h"
 #include "passes/pipeline.h"
-#include "passes/plan/machine/cost.h"
+#include "passes/plan/machine/attention_time.h"
 #include "runtime/base/scratch.h"
 
 /* Bytes of an accumulator for sums of the tensor's type: at least f32. */

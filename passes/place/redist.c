@@ -1,8 +1,5 @@
-/* Redistribution: inserts the cheapest collectives where a node needs a tensor in another layout than its producer's.
- *
- * Along one mesh axis a tensor is replicated (whole), sharded (a part or a window) or partial. The moves between these
- * states are collectives over the ranks of the axis, and a change of layout is a cheapest path over them: nnScaler's
- * RVD, one mesh axis at a time. */
+/* Redistribution: inserts the cheapest collectives (passes/plan/machine/moves.h) where a node needs a tensor in another
+ * layout than its producer's. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -12,58 +9,10 @@
 #include "ir/op.h"
 #include "ir/schedule.h"
 #include "passes/pipeline.h"
+#include "passes/plan/machine/moves.h"
 #include "passes/rewrite/rewrite.h"
 
-/* A move between two states along one mesh axis of n ranks: the collective, and how much each rank receives from
- * each of the n - 1 others: `parts` parts of the tensor and `shares` nth parts of a part. */
-static const struct move {
-    enum placement_kind from, to;
-    enum op_id op;
-    int parts, shares;
-} moves[] = {
-    {PLACED_WHOLE, PLACED_PART, OP_Chunk, 0, 0},          {PLACED_WHOLE, PLACED_WINDOW, OP_Chunk, 0, 0},
-    {PLACED_PART, PLACED_WHOLE, OP_AllGather, 1, 0},      {PLACED_PART, PLACED_PART, OP_AllToAll, 0, 1},
-    {PLACED_PART, PLACED_WINDOW, OP_Crop, 0, 0},         /* only if every part contains its window */
-    {PLACED_PART, PLACED_WINDOW, OP_HaloExchange, 0, 1}, /* an upper bound, unless windows are larger than parts */
-
-    {PLACED_PARTIAL, PLACED_WHOLE, OP_AllReduce, 2, 0},   {PLACED_PARTIAL, PLACED_PART, OP_ReduceScatter, 1, 0},
-    {PLACED_WHOLE, PLACED_FLAT, OP_Chunk, 0, 0},          {PLACED_FLAT, PLACED_WHOLE, OP_AllGather, 1, 0},
-    {PLACED_PARTIAL, PLACED_FLAT, OP_ReduceScatter, 1, 0}};
-enum { NMOVES = sizeof moves / sizeof *moves, NSTATES = 6 };
-
-/* The case in which a tensor is to be moved along an axis of n ranks. */
-struct situation {
-    int64_t n;
-    bool made_whole; /* another reader needs it whole, so that gathering it costs nothing more */
-    bool has_window; /* every rank's part contains the window that the rank needs */
-};
-
-enum {
-    NEVER = 1 << 30,
-    REPLICAS = 2 /* ranks along a replica axis, for costs: their number is not known here */
-};
-
-/* The cost of a move, in nth parts of a part. */
-static int64_t cost_of(const struct move *move, const struct situation *at) {
-    if (at->made_whole && move->to == PLACED_WHOLE) return 0;
-    if (move->op == OP_Crop && !at->has_window) return NEVER;
-    return (move->parts * at->n + move->shares) * (at->n - 1);
-}
-
-/* The first move of a cheapest path (Bellman-Ford); NULL if there is none. A path may lead from a part to another
- * part. */
-static const struct move *first_move(enum placement_kind from, enum placement_kind to, const struct situation *at) {
-    int64_t cost[NSTATES];
-    const struct move *first[NSTATES] = {NULL};
-    for (int s = 0; s < NSTATES; s++) cost[s] = s == (int)to && from != to ? 0 : NEVER;
-    for (int round = 0; round <= NSTATES; round++)
-        for (int m = 0; m < NMOVES; m++) {
-            bool last = round == 0 && moves[m].to == to; /* leads into `to`, also from another part */
-            int64_t total = cost_of(&moves[m], at) + (last ? 0 : cost[moves[m].to]);
-            if (total < cost[moves[m].from]) cost[moves[m].from] = total, first[moves[m].from] = &moves[m];
-        }
-    return first[from];
-}
+enum { REPLICAS = 2 /* ranks along a replica axis, for costs: their number is not known here */ };
 
 /* A copy of stored tensor `of`, loaded in another layout. */
 struct copy {
@@ -81,6 +30,7 @@ struct redist {
     struct rewrite rewrite;
     struct graph *graph;
     struct diags *diags;
+    const struct machine *machine;
     enum phase phase;       /* of the node for which a tensor is converted */
     int stage;              /* of that node */
     struct map made;        /* "tensor layout" or "tensor layout @stage" -> the tensor in that layout */
@@ -151,13 +101,6 @@ static int load_as(struct redist *redist, int id, struct layout layout) {
     VEC_PUSH(redist->graph->arena, &redist->copies, (struct copy){id, redist->graph->tensors.n - 1});
     map_put(&redist->made, key, strlen(key), redist->graph->tensors.n - 1);
     return redist->graph->tensors.n - 1;
-}
-
-/* The placement after a move. On the way to a window a partial sum is scattered in equal parts. */
-static struct placement after_move(const struct move *move, const struct placement *wanted) {
-    if (move->to == wanted->kind) return *wanted;
-    if (move->to == PLACED_WHOLE || move->to == PLACED_FLAT) return (struct placement){.kind = move->to};
-    return (struct placement){.kind = PLACED_PART, .dim = wanted->dim, .blocks = 1, .grain = 1};
 }
 
 /* The stage of a move: the producer's, so that a tensor is converted once for all stages. The backward phase sends
@@ -287,16 +230,6 @@ static int next_axis(const struct graph *graph, const struct layout *have, const
     return -1;
 }
 
-static bool has_window(const struct tensor *tensor, const struct placement *part, const struct placement *window,
-                       int ways) {
-    if (part->kind != PLACED_PART || window->kind != PLACED_WINDOW || part->dim != window->dim) return false;
-    if (part->blocks < 0) return false; /* a window may lie in two adjacent runs of a mirrored cut */
-    const struct rt_placement have = placement_among(tensor, part, ways), want = placement_among(tensor, window, ways);
-    for (int r = 0; r < ways; r++)
-        if (rt_placement_lacks(&want, &have, r)) return false;
-    return true;
-}
-
 /* Reports that a cut is undone and made again because the cuts outside it change. */
 static void report_gather(const struct redist *redist, int id, int axis, const struct layout *have,
                           const struct layout *wanted, const char *name) {
@@ -316,6 +249,26 @@ static bool is_wanted(const struct redist *redist, int tensor, const struct layo
     return false;
 }
 
+/* The change of the tensor's placement along the axis. */
+static struct moving moving_along(const struct redist *redist, int tensor, int axis, const struct placement *target,
+                                  bool made_whole) {
+    const struct mesh *mesh = &redist->graph->mesh;
+    const struct tensor *held = &redist->graph->tensors.at[tensor];
+    const bool replicas = axis >= mesh->naxes;
+    double bytes = (double)tensor_bytes(held);
+    for (int c = 0; c < held->layout.ncuts; c++) {
+        const int other = held->layout.cuts[c].axis;
+        if (other != axis) bytes /= other < mesh->naxes ? mesh->axis[other].size : REPLICAS;
+    }
+    return (struct moving){.tensor = held,
+                           .bytes = bytes,
+                           .from = layout_along(&held->layout, axis),
+                           .to = *target,
+                           .group = {redist->machine, replicas ? REPLICAS : mesh->axis[axis].size,
+                                     replicas ? mesh_size(mesh) : mesh_stride(mesh, axis, mesh->axis[axis].first)},
+                           .made_whole = made_whole};
+}
+
 /* Adds one move from tensor `now`, which is tensor `id` in some layout, towards the wanted layout. */
 static int move_once(struct redist *redist, int id, int now, const struct layout *wanted, const char *name) {
     struct graph *graph = redist->graph;
@@ -323,16 +276,13 @@ static int move_once(struct redist *redist, int id, int now, const struct layout
     struct placement target;
     int axis = next_axis(graph, &layout, wanted, &target);
     if (axis < 0) return -1;
-    const struct placement held = layout_along(&layout, axis);
     report_gather(redist, id, axis, &layout, wanted, name);
     layout_place(graph->arena, &whole, axis, (struct placement){PLACED_WHOLE});
-    const struct situation situation = {
-        .n = axis < graph->mesh.naxes ? graph->mesh.axis[axis].size : REPLICAS,
-        .made_whole = target.kind != PLACED_WHOLE && is_wanted(redist, id, &whole),
-        .has_window = has_window(&graph->tensors.at[now], &held, &target, graph->mesh.axis[axis].size)};
-    const struct move *move = first_move(held.kind, target.kind, &situation);
+    const struct moving moving =
+        moving_along(redist, now, axis, &target, target.kind != PLACED_WHOLE && is_wanted(redist, id, &whole));
+    const struct move *move = moves_first(&moving, NULL);
     if (!move) return -1;
-    layout_place(graph->arena, &layout, axis, after_move(move, &target));
+    layout_place(graph->arena, &layout, axis, moves_after(move, &target));
     const char *key = made_key(redist, id, &layout);
     int made = find(&redist->made, key);
     if (made >= 0) return made;
@@ -456,7 +406,7 @@ static struct layout complete(const struct graph *graph, int tensor) {
 }
 
 int pass_redist(struct graph *graph, const struct pass_context *context) {
-    struct redist redist = {.graph = graph, .diags = context->diags};
+    struct redist redist = {.graph = graph, .diags = context->diags, .machine = machine_or_default(context->machine)};
     struct arena *scratch = arena_scratch(graph->arena);
     int next = 0;
     map_init(&redist.made, graph->arena);

@@ -4,8 +4,8 @@
 #include <math.h>
 #include <string.h>
 
-#include "ir/timeline.h"
-#include "passes/rank/kernel_time.h"
+#include "passes/plan/machine/kernel_time.h"
+#include "passes/plan/machine/moves.h"
 #include "passes/rank/reuse.h"
 
 /* What an estimate is made from. */
@@ -20,8 +20,32 @@ struct estimation {
     double *begun_at, *gathering;
 };
 
+/* True if the output replaces an operand. */
+static bool overwrites(const struct kernel *kernel, int output) {
+    const struct node *node = kernel->node;
+    const struct rank_class *class = kernel->memory->class;
+    if (node->op->kind == OP_ELEMENTWISE) return rankplan_in_place(class, kernel->graph, node, output) >= 0;
+    if (node->op->kind != OP_COMM) return false;
+    const struct plan_place *to = &class->place[node->outputs[output]], *from = &class->place[op_moved_input(node)];
+    return to->arena == from->arena && to->offset == from->offset;
+}
+
+/* The node as a rank of the class executes it. */
+static struct kernel kernel_of(const struct estimation *e, const struct rank_class *class, const struct node *node,
+                               const struct kernel_memory *memory) {
+    return (struct kernel){.graph = e->plan->graph,
+                           .node = node,
+                           .split = node ? node->split : NULL,
+                           .extents = class->dims,
+                           .units = e->units / e->groups,
+                           .machine = e->machine,
+                           .alone = e->alone,
+                           .memory = memory};
+}
+
 static double bytes_of(const struct estimation *e, const struct rank_class *class, int tensor) {
-    return rankplan_operand_bytes(class, e->plan->graph, tensor, e->units / e->groups);
+    const struct kernel kernel = kernel_of(e, class, NULL, NULL);
+    return kernel_bytes(&kernel, tensor);
 }
 
 /* Collectives ------------------------------------------------------------------------------------------------------ */
@@ -42,12 +66,8 @@ static double seconds_of(const struct estimation *e, const struct rank_class *cl
     double stride;
     const double ranks = ranks_along(e, class->coordinate, (int)attr_int(node, "mesh", 0), &stride);
     const struct machine_group group = {e->machine, ranks, stride};
-    if (ranks < 2) return 0;
-    const double in = bytes_of(e, class, moved), out = bytes_of(e, class, result);
-    const bool adds =
-        node->op->collective == COLLECTIVE_SEND; /* neighbours send what the result has besides the operand */
-    const double bytes = adds ? fmax(0, out - in) : fmax(in, out);
-    return machine_collective(&group, node->op->collective, bytes, (double)attr_int(node, "runs", 1));
+    return moves_seconds(&group, node->op, bytes_of(e, class, moved), bytes_of(e, class, result),
+                         (double)attr_int(node, "runs", 1));
 }
 
 /* Per coordinate: its first shard. */
@@ -113,7 +133,7 @@ static double length_of(const struct span *span) {
 struct walk {
     const struct estimation *e;
     const struct rank_class *class;
-    struct reuse *reuse; /* NULL: as in struct kernel_work */
+    struct kernel_memory memory;
     struct span span;
     double busy_until;
 };
@@ -134,8 +154,8 @@ static void add_begun(struct walk *walk, double began, double seconds, double ru
 static void add_work(struct walk *walk, const struct node *node) {
     const struct estimation *e = walk->e;
     struct span *span = &walk->span;
-    const struct kernel_work work =
-        kernel_work(e->plan->graph, walk->class, node, e->machine, e->units / e->groups, walk->reuse, e->alone);
+    const struct kernel kernel = kernel_of(e, walk->class, node, &walk->memory);
+    const struct kernel_work work = kernel_work(&kernel);
     const double runs = (double)attr_int(node, "runs", 1), last = work.seconds / runs;
     span->computing += work.seconds - last;
     walk->e->begun_at[node->outputs[0]] = 1e-30 + span->computing - (work.seconds - 2 * last);
@@ -149,9 +169,8 @@ static void add_work(struct walk *walk, const struct node *node) {
 
 /* Seconds that a collective takes because its operands are not in caches. */
 static double moving_of(const struct walk *walk, const struct node *node) {
-    const struct estimation *e = walk->e;
-    if (!walk->reuse) return 0;
-    return collective_moving(e->plan->graph, walk->class, node, e->machine, e->units / e->groups, walk->reuse);
+    const struct kernel kernel = kernel_of(walk->e, walk->class, node, &walk->memory);
+    return walk->memory.reuse ? collective_moving(&kernel) : 0;
 }
 
 static void add_node(struct walk *walk, const struct node *node) {
@@ -184,7 +203,7 @@ static void add_node(struct walk *walk, const struct node *node) {
 static struct span span_of(const struct estimation *e, const struct rank_class *class, const struct segment *segment,
                            struct reuse *reuse) {
     const struct graph *graph = e->plan->graph;
-    struct walk walk = {.e = e, .class = class, .reuse = reuse};
+    struct walk walk = {.e = e, .class = class, .memory = {class, reuse, overwrites, reuse_byte_seconds}};
     for (int i = segment->first; i < segment->end; i++) {
         const int id = graph->order.at[i];
         const struct node *node = &graph->nodes.at[id];
@@ -288,32 +307,54 @@ static void correct(struct estimate *estimate, double factor) {
     for (size_t i = 0; i < sizeof seconds / sizeof *seconds; i++) *seconds[i] *= factor;
 }
 
+static struct estimation estimation_of(const struct rankplan *plan, const struct machine *machine, int units,
+                                       int groups) {
+    const struct graph *graph = plan->graph;
+    const int coordinates = schedule_coordinates(graph);
+    const bool in_turn = !graph_trains(graph) && coordinates == mesh_size(&graph->mesh);
+    return (struct estimation){plan,
+                               machine,
+                               units,
+                               groups,
+                               .first = first_shards(plan),
+                               .alone = units == 1 && (coordinates == 1 ? mesh_size(&graph->mesh) == 1 : in_turn),
+                               .begun_at = ARENA_ARRAY(graph->arena, double, graph->tensors.n + 1),
+                               .gathering = ARENA_ARRAY(graph->arena, double, graph->tensors.n + 1)};
+}
+
+/* Sets per segment what the ranks of its coordinate that work longest do in it, and simulates the schedule. */
+static void simulate(const struct estimation *e, int micro_batches, struct span *spans, struct timeline *timeline) {
+    const struct graph *graph = e->plan->graph;
+    const int coordinates = schedule_coordinates(graph);
+    const struct rank_class **of = ARENA_ARRAY(graph->arena, const struct rank_class *, coordinates);
+    double *seconds = ARENA_ARRAY(graph->arena, double, graph->segments.n + 1);
+    for (int c = 0; c < coordinates; c++) of[c] = slowest(e, c, micro_batches, spans);
+    for (int s = 0; s < graph->segments.n; s++) seconds[s] = length_of(&spans[s]);
+    const struct timeline_times given = {.seconds = seconds, .messages = find_messages(e, of)};
+    if (timeline_simulate(graph, micro_batches, &given, timeline))
+        BUG("the schedule of a verified graph does not complete");
+}
+
+void estimate_timeline(const struct rankplan *planned, const struct machine *machine, int micro_batches,
+                       struct timeline *timeline) {
+    const struct rankplan *plan = rankplan_typical(planned, planned->graph->arena);
+    const struct estimation e = estimation_of(plan, machine, 1, 1);
+    simulate(&e, micro_batches, ARENA_ARRAY(plan->graph->arena, struct span, plan->graph->segments.n + 1), timeline);
+}
+
 struct estimate estimate_step(const struct rankplan *planned, const struct machine *machine, int units, int groups,
                               int micro_batches) {
     const struct rankplan *plan = rankplan_typical(planned, planned->graph->arena);
     const struct graph *graph = plan->graph;
     const int coordinates = schedule_coordinates(graph);
     const bool overlaps = graph_overlaps_stages(graph);
-    const bool in_turn = !graph_trains(graph) && coordinates == mesh_size(&graph->mesh);
-    const struct estimation e = {plan,
-                                 machine,
-                                 units,
-                                 groups,
-                                 .first = first_shards(plan),
-                                 .alone = units == 1 && (coordinates == 1 ? mesh_size(&graph->mesh) == 1 : in_turn),
-                                 .begun_at = ARENA_ARRAY(graph->arena, double, graph->tensors.n + 1),
-                                 .gathering = ARENA_ARRAY(graph->arena, double, graph->tensors.n + 1)};
+    const struct estimation e = estimation_of(plan, machine, units, groups);
     const double times = graph_trains(graph) ? 3 : 1;
     struct span *spans = ARENA_ARRAY(graph->arena, struct span, graph->segments.n + 1);
-    const struct rank_class **of = ARENA_ARRAY(graph->arena, const struct rank_class *, coordinates);
-    double *seconds = ARENA_ARRAY(graph->arena, double, graph->segments.n + 1), longest = -1;
+    double longest = -1;
     struct estimate estimate = {0};
-    struct timeline timeline = {0};
-    for (int c = 0; c < coordinates; c++) of[c] = slowest(&e, c, micro_batches, spans);
-    for (int s = 0; s < graph->segments.n; s++) seconds[s] = length_of(&spans[s]);
-    const struct timeline_times given = {.seconds = seconds, .messages = find_messages(&e, of)};
-    if (timeline_simulate(graph, micro_batches, &given, &timeline))
-        BUG("the schedule of a verified graph does not complete");
+    struct timeline timeline;
+    simulate(&e, micro_batches, spans, &timeline);
     for (int c = 0; c < coordinates; c++) {
         struct span once = {0}, repeated = {0};
         for (int s = 0; s < graph->segments.n; s++) {

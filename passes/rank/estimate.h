@@ -3,6 +3,7 @@
 #ifndef PASSES_RANK_ESTIMATE_H
 #define PASSES_RANK_ESTIMATE_H
 
+#include "ir/timeline.h"
 #include "passes/plan/machine/machine.h"
 #include "passes/rank/rankplan.h"
 
@@ -29,5 +30,9 @@ struct estimate {
 /* The estimate of a verified plan for `units` scale units, with that many micro-batches in each; `groups`: of ZeRO. */
 struct estimate estimate_step(const struct rankplan *plan, const struct machine *machine, int units, int groups,
                               int micro_batches);
+
+/* When each segment of a step is executed, of one scale unit. */
+void estimate_timeline(const struct rankplan *plan, const struct machine *machine, int micro_batches,
+                       struct timeline *timeline);
 
 #endif

@@ -60,19 +60,6 @@ int64_t rankplan_bytes(const struct rank_class *class, const struct graph *graph
     return rankplan_elements(class, graph, tensor) * (int64_t)rt_dtype_bytes(graph->tensors.at[tensor].dtype);
 }
 
-double rankplan_slice(const struct graph *graph, int tensor, int units) {
-    const struct mesh *mesh = &graph->mesh;
-    const unsigned axes = layout_flat_axes(&graph->tensors.at[tensor].layout);
-    double ranks = 1;
-    for (int axis = 0; axis <= mesh->naxes; axis++)
-        if (axes >> axis & 1u) ranks *= axis < mesh->naxes ? mesh->axis[axis].size : units;
-    return 1 / ranks;
-}
-
-double rankplan_operand_bytes(const struct rank_class *class, const struct graph *graph, int tensor, int units) {
-    return tensor < 0 ? 0 : (double)rankplan_bytes(class, graph, tensor) * rankplan_slice(graph, tensor, units);
-}
-
 int64_t rankplan_memory(const struct rankplan *plan, const struct rank_class *class, int root) {
     const bool shared = plan->shared[root];
     int64_t bytes = 1;

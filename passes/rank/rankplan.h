@@ -145,13 +145,6 @@ int64_t rankplan_bytes(const struct rank_class *class, const struct graph *graph
 /* Bytes of the part at the largest sizes (ir/open.h). */
 int64_t rankplan_room(const struct rank_class *class, const struct graph *graph, int tensor);
 
-/* The part of the class' elements of a tensor that a rank has: less than 1 for what ZeRO cuts, in groups of so many
- * scale units. */
-double rankplan_slice(const struct graph *graph, int tensor, int units);
-
-/* Bytes of the rank's part of an operand with such a slice; 0 for one that is left out. */
-double rankplan_operand_bytes(const struct rank_class *class, const struct graph *graph, int tensor, int units);
-
 /* Bytes of each arena of a rank of the class, with that many scale units and groups of ZeRO, and their sum. */
 int64_t rankplan_peak(const struct rankplan *plan, const struct rank_class *class, int units, int groups,
                       int64_t bytes[RT_ARENAS]);

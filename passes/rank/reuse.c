@@ -73,6 +73,18 @@ double reuse_distance(const struct reuse *reuse, int piece) {
     return touched < 0 ? reuse->all : fmin(reuse->now - touched, reuse->all);
 }
 
+double reuse_byte_seconds(const struct kernel *kernel, int tensor, double touched, double distant) {
+    const struct reuse *reuse = kernel->memory->reuse;
+    const struct pieces *pieces = &reuse->pieces;
+    double bytes = 0, seconds = 0;
+    for (int p = pieces->first[tensor]; p < pieces->end[tensor]; p++) {
+        const double behind = fmax(reuse_distance(reuse, p), touched);
+        bytes += pieces->bytes[p];
+        seconds += pieces->bytes[p] * machine_byte_seconds(kernel->machine, behind, kernel->alone, distant);
+    }
+    return bytes > 0 ? seconds / bytes : 0;
+}
+
 void reuse_touch(struct reuse *reuse, const struct node *node) {
     for (int k = 0; k < node->ninputs + node->noutputs; k++) {
         const int tensor = node_tensor(node, k);

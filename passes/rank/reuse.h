@@ -6,6 +6,7 @@
 #ifndef PASSES_RANK_REUSE_H
 #define PASSES_RANK_REUSE_H
 
+#include "passes/plan/machine/kernel_time.h"
 #include "passes/rank/rankplan.h"
 
 /* The pieces of a rank's memory lie between the addresses at which tensors begin and end. */
@@ -29,6 +30,11 @@ struct reuse reuse_begin(const struct graph *graph, const struct rank_class *cla
 
 /* Bytes that were touched since the piece was touched; all of the rank's memory if it was not. */
 double reuse_distance(const struct reuse *reuse, int piece);
+
+/* Seconds for a byte of the tensor, which comes from the cache, or the memory, that keeps as many bytes as were touched
+ * since it was: by what was executed before, and at least by the kernel itself, which touches so many bytes. As in
+ * struct kernel_memory. */
+double reuse_byte_seconds(const struct kernel *kernel, int tensor, double touched, double distant);
 
 /* The node was executed: what it reads and writes has been touched. */
 void reuse_touch(struct reuse *reuse, const struct node *node);

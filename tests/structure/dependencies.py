@@ -28,7 +28,7 @@ RULES = [
     ("^passes/[^/]*$", f"{REWRITE}|^passes/(train|plan|place|rank)/|{BASE}", 0),  # the list of passes knows them all
     ("^passes/rewrite/", f"{REWRITE}|{BASE}", 4),
     ("^passes/train/", f"{REWRITE}|^passes/train/|{BASE}", 0),
-    ("^passes/plan/", f"{REWRITE}|^passes/(train|plan)/|^passes/embedded|{BASE}", 10),
+    ("^passes/plan/", f"{REWRITE}|^passes/(train|plan)/|^passes/embedded|{BASE}", 7),
     ("^passes/place/", f"{REWRITE}|^passes/(train|plan|place)/|{BASE}", 0),
     ("^passes/rank/", f"{REWRITE}|^passes/(train|plan|place|rank)/|{BASE}", 0),
     ("^codegen/", f"^codegen/|^passes/|{BASE}", 5),

@@ -284,7 +284,7 @@ static double distant_of(const struct machine *machine, const struct seconds *se
     return expected > 0 ? fmin(fmax(longer / expected, 1), 10) : 1;
 }
 
-/* Seconds of a probe without those in which its operands are moved, which passes/rank/kernel_time.h adds. */
+/* Seconds of a probe without those in which its operands are moved, which passes/plan/machine/kernel_time.h adds. */
 static double arithmetic_seconds(const struct machine *machine, const struct seconds *seconds, enum probe_id id,
                                  double distant) {
     return fmax(seconds->all[id] - moving_seconds(machine, id, distant), 0.1 * seconds->all[id]);

@@ -3,7 +3,7 @@
 #include "frontend/cli/profile/profile_gpu.h"
 #include "frontend/cli/profile/profile.h"
 
-/* What was measured. Times of kernels are without that of launching one, which passes/rank/kernel_time.h adds. */
+/* What was measured. Times of kernels are without that of launching one (passes/plan/machine/kernel_time.h). */
 struct measured {
     const double *seconds;
     const struct machine *machine; /* as far as it is known yet */

@@ -9,8 +9,9 @@
  * pipelines may be too high; what follows from shortened graphs without stages hardly is, and a bound is not. */
 static const double predicted_margin = 1.15, excerpt_margin = 1.08, shortened_margin = 1.005;
 
-/* Predicted times, and bounds of time, which follow from them, may be too long by this part. */
-static const double prediction_error = 0.02;
+/* Predicted times, and bounds of time, which follow from them, may be too long by this part: of unequal stages, whose
+ * boundaries may lie inside layers, by more. */
+static const double prediction_error = 0.02, unequal_error = 0.04;
 
 /* What the candidates of a family have in common (search_same_base), and what else a candidate has: with scale units in
  * place of ranks along context, whose plans have the same stages. `row`: of decisions; of texts, which are listed once,
@@ -88,7 +89,8 @@ bool search_may_fit(const struct search *search, const struct candidate *c) {
 
 /* Seconds that the candidate takes at least. */
 static double least_seconds(const struct candidate *c) {
-    return c->seconds * (c->step <= SEARCH_PREDICTED ? 1 - prediction_error : 1);
+    const double error = search_own(c) ? unequal_error : prediction_error;
+    return c->seconds * (c->step <= SEARCH_PREDICTED ? 1 - error : 1);
 }
 
 /* The one of two candidates that is first, the one that was listed first where they are as fast. -1: there is none. */

@@ -22,6 +22,10 @@ const struct machine machine_gpu = {
 #include "passes/plan/machine/machines.def"
     .alone = 1, .writes = 1, .correction = 1, .elementwise = INFINITY};
 
+const struct machine *machine_or_default(const struct machine *machine) {
+    return machine ? machine : &machine_default;
+}
+
 /* Columns of collectives.def. */
 static const double passes[COLLECTIVES] = {
 #define COLLECTIVE(id, name, passes, whole, divided) passes,

@@ -1,5 +1,5 @@
-/* Machines that programs run on: what the cost model (passes/plan/machine/cost.h, passes/rank/estimate.h) knows of a
- * device and of the links between devices. No plan is correct or refused because of it.
+/* Machines that programs run on: what the cost model (kernel_time.h, moves.h, passes/rank/estimate.h) knows of a device
+ * and of the links between devices. No plan is correct or refused because of it.
  *
  * A machine is a row of machines.def or a JSON file, such as `rankc profile` writes:
  *
@@ -114,6 +114,8 @@ struct machine {
 /* The machine of policies if the user names none: one core of a server, with the other ranks on the same host. Fixed
  * estimates, not measured. */
 extern const struct machine machine_default;
+/* The machine, or machine_default for NULL. */
+const struct machine *machine_or_default(const struct machine *machine);
 /* What GPUs have in common (machines.def). */
 extern const struct machine machine_gpu;
 

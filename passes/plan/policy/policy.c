@@ -22,10 +22,6 @@ static const struct policy *policy_find(const char *name) {
     return NULL;
 }
 
-const struct machine *policy_machine(const struct pass_context *context) {
-    return context->machine ? context->machine : &machine_default;
-}
-
 /* Remarks that the user asked for a policy that splits, but gave no number of devices. */
 static void report_one_device(const struct policy *policy, struct diags *diags) {
     const int length = (int)strcspn(policy->axes, " ");

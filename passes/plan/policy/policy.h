@@ -4,6 +4,7 @@
 #define PASSES_PLAN_POLICY_H
 
 #include "passes/pipeline.h"
+#include "passes/plan/machine/machine.h"
 #include "passes/plan/propagation.h"
 
 struct policy {
@@ -15,9 +16,6 @@ struct policy {
 
 extern const struct policy policies[];
 extern const int npolicies;
-
-/* The machine of the context. */
-const struct machine *policy_machine(const struct pass_context *context);
 
 /* Tensor parallelism in two steps, between which policy hybrid decides context: policy_products splits products and
  * what follows from them. policy_sequence, with --sequence-parallel, splits the nodes between them along the sequence.
@@ -53,8 +51,11 @@ int policy_constrain_stages(struct draft *draft, const struct pass_context *cont
  * diagnostics. */
 #define POLICY(name, axes, decide, help) int decide(struct draft *draft, const struct pass_context *context);
 #include "passes/plan/policy/policies.def"
-#include "passes/plan/machine/cost.h"
 #undef POLICY
+
+/* Per node id: seconds of the whole node on one device, in a program where elementwise operators are computed in one
+ * loop with their only reader, if that is one of the same shape and phase. In graph->arena. */
+double *plan_node_seconds(const struct graph *graph, const struct machine *machine);
 
 /* Seconds of a step under a draft's splits along one mesh axis, for policies that compare several: the sum over all
  * nodes of the slowest rank's time, and of all redistributions between them. */

@@ -8,7 +8,6 @@
 #include <string.h>
 
 #include "ir/blocks.h"
-#include "passes/plan/machine/cost.h"
 #include "passes/plan/stages.h"
 #include "passes/train/training.h"
 
@@ -38,14 +37,14 @@ static int count_forward(const struct graph *graph) {
     return n;
 }
 
-/* Per position of the order: seconds to send the values that are live across it. Recomputed values are not sent. In
- * training their gradients are sent back. */
+/* Per position of the order: seconds to send the values that are live across it, but for the latency of the first,
+ * which every boundary has. Recomputed values are not sent. In training their gradients are sent back. */
 static double *crossings(const struct graph *whole, const struct machine *machine, const bool *recomputed,
                          const int *position, int n) {
     const struct graph *graph = graph_typical(whole, whole->arena);
-    const struct machine_group farthest = {machine, INFINITY, 1};
-    const double bandwidth = machine_link(&farthest, COLLECTIVE_SEND).bandwidth;
+    const struct machine_group farthest = {machine, 2, INFINITY};
     const int times = graph->train ? 2 : 1;
+    const double first = times * machine_link(&farthest, COLLECTIVE_SEND).latency;
     double *cross = ARENA_ARRAY(graph->arena, double, n + 2);
     int *last = ARENA_ARRAY(graph->arena, int, graph->tensors.n + 1);
     for (int i = 0; i < n; i++) {
@@ -57,11 +56,13 @@ static double *crossings(const struct graph *whole, const struct machine *machin
     for (int i = 0; i < n; i++) { /* differences first, their sums below */
         int id = graph->order.at[i], out = graph->nodes.at[id].outputs[0];
         if (recomputed[id] || last[out] <= position[id]) continue;
-        double seconds = times * (double)tensor_bytes(&graph->tensors.at[out]) / bandwidth;
+        const double bytes = (double)tensor_bytes(&graph->tensors.at[out]);
+        const double seconds = times * machine_collective(&farthest, COLLECTIVE_SEND, bytes, 1);
         cross[position[id] + 1] += seconds;
         cross[last[out] + 1] -= seconds;
     }
     for (int i = 1; i <= n; i++) cross[i] += cross[i - 1];
+    for (int i = 1; i <= n; i++) cross[i] = fmax(0, cross[i] - first);
     return cross;
 }
 
@@ -138,7 +139,7 @@ static double *weights_read(const struct graph *graph) {
 /* Per position of the order: seconds of the nodes whose stage it decides, and of those that compute their gradients, in
  * a micro-batch. */
 static double *costs(const struct graph *graph, const struct pass_context *context, const int *position, int n) {
-    const double *seconds = cost_nodes(graph, policy_machine(context), graph->arena);
+    const double *seconds = plan_node_seconds(graph, machine_or_default(context->machine));
     const int micro_batches = context->training ? (int)context->decisions.micro_batches : 1;
     double *cost = ARENA_ARRAY(graph->arena, double, n + 1);
     const bool *live = stage_live(graph);
@@ -156,7 +157,7 @@ static void list_places(struct places *places, const struct graph *graph, const 
     const double *bytes = context->decisions.prefer == PREFER_MEMORY ? weights_read(graph) : NULL;
     const bool *recomputed = stage_recomputed(graph);
     const int n = count_forward(graph), *position = stage_positions(graph, recomputed);
-    const double *cross = crossings(graph, policy_machine(context), recomputed, position, n),
+    const double *cross = crossings(graph, machine_or_default(context->machine), recomputed, position, n),
                  *seconds = costs(graph, context, position, n);
     const int *kinds = find_kinds(graph, n);
     const struct choice choice = choose_places(cross, n);
