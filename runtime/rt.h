@@ -260,6 +260,10 @@ int rt_set_reduce_hooks(struct rt *rt, const struct rt_reduce_hooks *hooks);
  * a learning rate of their own (--param) keep it. */
 int rt_set_learning_rate(struct rt *rt, double lr);
 
+/* Sets the schedule of the following steps in place of the compiled one, from rt_lr_schedule_parse(). */
+struct rt_lr_schedule;
+int rt_set_lr_schedule(struct rt *rt, const struct rt_lr_schedule *schedule);
+
 /* Sets the micro-batches per step and scale unit of the following steps. RT_ERROR_MISMATCH: the program was compiled
  * for one micro-batch per step and has no memory for gradient sums. */
 int rt_set_accumulate(struct rt *rt, int micro_batches);

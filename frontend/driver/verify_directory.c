@@ -198,7 +198,7 @@ static int read_training(struct check *check) {
     rt_json_bool(rt_json_member(training, "tied_once"), &check->training.tied_once);
     check->training.lr_schedule_text = schedule;
     if (optimizer_parse(&check->training.optimizer, optimizer, check->arena, check->diags) < 0 ||
-        lr_schedule_parse(&check->training.lr_schedule, schedule, check->arena, check->diags) < 0 ||
+        lr_schedule_parse(&check->training.lr_schedule, schedule, check->diags) < 0 ||
         amp_parse(&check->training.amp, *amp ? amp : NULL, check->arena, check->diags) < 0 ||
         fp8_parse(&check->training.fp8, rt_json_text(rt_json_member(training, "fp8")), check->arena, check->diags) < 0)
         return -1;

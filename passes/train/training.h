@@ -31,9 +31,8 @@ struct optimizer_choice {
  * diagnostic. The arena owns what `choice` points to. */
 int optimizer_parse(struct optimizer_choice *choice, const char *text, struct arena *arena, struct diags *diags);
 
-/* Parses "cosine:warmup=100,steps=1000,min=0.1": a row of runtime/base/lr_schedules.def, then any of its options. 0, or
- * -1 after a diagnostic. */
-int lr_schedule_parse(struct rt_lr_schedule *schedule, const char *text, struct arena *arena, struct diags *diags);
+/* rt_lr_schedule_parse() for --lr-schedule: 0, or -1 after E0205. */
+int lr_schedule_parse(struct rt_lr_schedule *schedule, const char *text, struct diags *diags);
 
 /* Options of some parameters: --param 'GLOB:lr=0.001,weight_decay=0', 'GLOB:frozen', 'GLOB:train' or 'GLOB:whole'. */
 struct parameter_rule {

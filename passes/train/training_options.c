@@ -82,39 +82,10 @@ int optimizers_check(const struct training *training, struct arena *arena, struc
 
 /* Schedules ------------------------------------------------------------------------------------------------------- */
 
-static const char *schedules_text(struct arena *arena) {
-    const char *all = "";
-    for (int i = 0; i < RT_LR_SCHEDULES; i++) all = arena_printf(arena, "%s %s", all, rt_lr_schedule_rows[i].name);
-    return all;
-}
-
-/* The value of an option that must be a whole number of steps. */
-static int steps_of(const struct named_options *options, const char *name, int64_t *steps, struct diags *diags) {
-    double value = named_options_value(options, name, 0);
-    *steps = (int64_t)value;
-    if (value == floor(value) && value < 1e15) return 0;
-    return diag_error(diags, 205, EXIT_USAGE, options->option, "%s of %s must be a whole number", name, options->row);
-}
-
-int lr_schedule_parse(struct rt_lr_schedule *schedule, const char *text, struct arena *arena, struct diags *diags) {
-    struct named_options options;
-    int kind = 0;
-    while (kind < RT_LR_SCHEDULES && !is_called(text, rt_lr_schedule_rows[kind].name)) kind++;
-    if (kind == RT_LR_SCHEDULES)
-        return diag_error(diags, 202, EXIT_USAGE, "--lr-schedule",
-                          "unknown learning-rate schedule %s; the schedules are%s",
-                          diag_quote(diags, arena_copy(arena, text, strcspn(text, ":"))), schedules_text(arena));
-    named_options_start(&options, "--lr-schedule", rt_lr_schedule_rows[kind].name, rt_lr_schedule_rows[kind].options,
-                        arena);
-    if (named_options_set_all(&options, list_of(text), 0, diags) < 0) return -1;
-    *schedule = (struct rt_lr_schedule){.kind = kind, .min = named_options_value(&options, "min", 0)};
-    if (steps_of(&options, "warmup", &schedule->warmup, diags) < 0 ||
-        steps_of(&options, "steps", &schedule->steps, diags) < 0)
-        return -1;
-    if (schedule->min > 1)
-        return diag_error(diags, 205, EXIT_USAGE, "--lr-schedule", "min is a fraction of the learning rate: at most 1");
-    if (named_options_value(&options, "steps", -1) < 0 || schedule->warmup < schedule->steps) return 0;
-    return diag_error(diags, 205, EXIT_USAGE, "--lr-schedule", "warmup must be less than steps");
+int lr_schedule_parse(struct rt_lr_schedule *schedule, const char *text, struct diags *diags) {
+    struct rt_reason why;
+    if (rt_lr_schedule_parse(schedule, text, &why)) return 0;
+    return diag_error(diags, 205, EXIT_USAGE, "--lr-schedule", "%s", why.text);
 }
 
 /* Rules for parameters -------------------------------------------------------------------------------------------- */

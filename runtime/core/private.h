@@ -101,7 +101,8 @@ struct rt_private {
     const void **given;          /* inputs of the current step, then the controls */
     const struct rt_call *call;  /* what is executed of the current step; NULL: no step is executed */
     double control[RT_CONTROLS];
-    double lr;               /* learning rate without the schedule's factor */
+    double lr; /* learning rate without the schedule's factor */
+    struct rt_lr_schedule schedule;
     double norm, norm_scale; /* gradient norm of the last update, and RT_RESCALE at that time */
     int64_t passes;          /* training forward passes since gradients were set to zero */
     bool computed;           /* a backward phase has begun since gradients were set to zero or the update */

@@ -238,6 +238,7 @@ static int open_controls(struct rt *rt) {
     private->last = true;
     if (training) {
         private->lr = training->lr;
+        private->schedule = training->schedule;
         RT_TRY(rt_set_accumulate(rt, training->accumulate));
         rt_reset_gradients(rt);
     }

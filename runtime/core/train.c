@@ -17,6 +17,13 @@ int rt_set_learning_rate(struct rt *rt, double lr) {
     return RT_OK;
 }
 
+int rt_set_lr_schedule(struct rt *rt, const struct rt_lr_schedule *schedule) {
+    RT_NEEDS(rt, rt);
+    RT_NEEDS(rt, schedule);
+    rt->internal->schedule = *schedule;
+    return RT_OK;
+}
+
 double rt_learning_rate(const struct rt *rt) {
     return rt ? rt->internal->control[RT_LR] : NAN;
 }
@@ -248,7 +255,7 @@ static int begin_update(struct rt *rt, void *context, int micro) {
     const struct training_call *call = context;
     (void)micro;
     if (private->inspect && call->samples) RT_TRY(inspect(rt, call));
-    const double factor = rt_lr_factor(&rt->program->training->schedule, ++private->trained);
+    const double factor = rt_lr_factor(&private->schedule, ++private->trained);
     private->control[RT_STEP] = (double)private->trained;
     private->control[RT_FACTOR] = factor;
     private->control[RT_LR] = private->lr * factor;

@@ -50,6 +50,7 @@ struct main_options {
         eval_steps, join_timeout, stall_timeout, log_every;
     int random_inputs;               /* seed; -1: inputs without a file are an error */
     int max_new_tokens, top_k, seed; /* max_new_tokens 0: not given */
+    const char *lr_schedule;
     double lr, temperature, top_p, min_p, repetition_penalty;
     bool ask, json, quiet, verbose, help, reset_optimizer, checkpoint_async, broadcast_weights;
     uint64_t given; /* bit i: row i of the table of options */

@@ -107,6 +107,8 @@ static const struct option_row rows[] = {
      "train: samples of an input, X.npy (axis 0 is the sample) or X.bin:u16[:shift=1]; repeatable"},
     {"--steps", "S", OPTION_COUNT, FIELD(steps), 1, SAME, "train: number of the last step"},
     {"--lr", "X", OPTION_RATE, FIELD(lr), 0, SAME, "train: learning rate; default: as compiled"},
+    {"--lr-schedule", "NAME[:k=v,..]", OPTION_TEXT, FIELD(lr_schedule), 0, SAME,
+     "train: learning-rate schedule, such as cosine:warmup=100,steps=1000; default: as compiled"},
     {"--accumulate", "A", OPTION_COUNT, FIELD(accumulate), 1, SAME,
      "train: micro-batches per scale unit and step; default: as compiled"},
     {"--shuffle", "SEED", OPTION_COUNT, FIELD(shuffle), 0, SAME, "train: shuffle the samples in every epoch"},

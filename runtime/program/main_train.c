@@ -421,6 +421,13 @@ static int set_numbers(struct trainer *t) {
     /* programs that skip such steps do not need it */
     if (training->metrics <= RT_SKIPPED) t->rt->internal->inspect = inspect;
     if (t->options->lr >= 0) rt_set_learning_rate(t->rt, t->options->lr);
+    if (t->options->lr_schedule) {
+        struct rt_lr_schedule schedule;
+        struct rt_reason why;
+        if (!rt_lr_schedule_parse(&schedule, t->options->lr_schedule, &why))
+            return fail_with(t->self, EXIT_USAGE, RT_CODE_USAGE, "--lr-schedule: %s", why.text);
+        rt_set_lr_schedule(t->rt, &schedule);
+    }
     status = rt_set_accumulate(t->rt, t->accumulate);
     return status ? fail_rank(t->self, t->rt, status) : RT_OK;
 }

@@ -34,6 +34,7 @@ CASES = {
     "--dim": [],  # of programs with open sizes: tests/sizes/embedded.py
     "--data": [(DIFFERS, {}, "{data}", "{other}"), (OWN, {}, "{data}", "{same}")],
     "--steps": [(DIFFERS, {}, "3", "2"), (DIFFERS, PLAIN | {"--data": "{data}"}, "2", None)],
+    "--lr-schedule": [(DIFFERS, {}, None, "linear:steps=9"), (DIFFERS, {}, "linear:steps=9", "linear:steps=8")],
     "--lr": [(DIFFERS, {}, None, "0.1"), (DIFFERS, {}, "0.5", "0.25")],
     "--accumulate": [(DIFFERS, {}, "2", "4")],
     "--shuffle": [(DIFFERS, {}, "0", None), (DIFFERS, {}, "4", "5")],

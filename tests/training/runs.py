@@ -719,6 +719,30 @@ def mirrored(bench):
         expect(source != target or numbers(lines) == numbers(runs[source][2:]), f"{source} under {target}: other bits")
 
 
+def same_rates(found, expected, what):
+    expect(len(found) == len(expected) and all(abs(a - b) <= 1e-12 for a, b in zip(found, expected)), f"{what}: {found}, not {expected}")
+
+
+def schedules(bench):
+    """--lr-schedule of train, in place of the compiled one: the rates of transformers (record_schedules.py)."""
+    program = bench.compile("schedules", "one", options=["--optimizer", "sgd:lr=0.25"])
+    with open(os.path.join(HERE, "schedules.json"), encoding="ascii") as file:
+        recorded_rates = json.load(file)
+    for schedule, rates in recorded_rates.items():
+        found = [line["lr"] for line in program.train(len(rates), "--lr-schedule", schedule, "--lr", "0.25")]
+        same_rates(found, rates, schedule)
+    for schedule, said in {"wsd:steps=4": "wsd needs decay=NUMBER", "wsd:steps=4,decay=5": "warmup and decay are more than all steps",
+                           "linear:steps=4,warmup=4": "warmup must be less than steps", "cosine:steps=2.5": "a whole number of steps",
+                           "cosine:steps=9,min=2": "from 0 to 1", "linear:step=3": "linear has no option 'step'", "sine": "unknown learning-rate schedule 'sine'; the schedules are",
+                           "wsd:steps=4,decay=0": "decay of wsd must be at least 1", "linear:steps=1,": "linear has no option ''"}.items():
+        found = program.train(1, "--lr-schedule", schedule, status=2)
+        expect(said in found, f"{schedule}: {found}")
+    directory = ["--checkpoint-dir", bench.path("schedules.ckpt")]
+    program.train(2, *directory, "--lr-schedule", "linear:steps=2")
+    found = [line["lr"] for line in program.train(4, *directory, "--resume", "latest", "--lr-schedule", "linear:steps=8")]
+    same_rates(found, [0.25 * 6 / 8, 0.25 * 5 / 8], "resumed")
+
+
 def reset(bench):
     """A run with SGD begins with the parameters of one with AdamW, which it otherwise refuses."""
     directory = bench.path("reset.ckpt")
@@ -784,7 +808,7 @@ def plain(path):
 
 
 CHECKS = [resume, rebuilt, parts, killed, damaged, flipped, format_1, broadcast, shuffled, evaluated, told, units, resized, resliced, restaged, recomputed, initial, overlapped, accumulated, refused, cut,
-          loaded, moved, mirrored, converted]
+          loaded, moved, mirrored, converted, schedules]
 
 
 def main():

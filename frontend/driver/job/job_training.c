@@ -176,7 +176,7 @@ int job_read_training(struct job *job) {
     if (!decisions->micro_batches) decisions->micro_batches = schedule.grid ? schedule.grid->micro_batches : 1;
     if (read_plan(job) < 0 || check_groups(job, job->runtime_ngpus / mesh_size(&job->graph->mesh)) < 0 ||
         read_optimizer(job, &of_model) < 0 ||
-        lr_schedule_parse(&training->lr_schedule, options->lr_schedule, job->arena, job->diags) < 0 ||
+        lr_schedule_parse(&training->lr_schedule, options->lr_schedule, job->diags) < 0 ||
         read_positive(job, "--clip-grad-norm", options->clip_grad_norm, &training->clip_grad_norm) < 0 ||
         read_buckets(job) < 0 || amp_parse(&training->amp, options->amp, job->arena, job->diags) < 0 ||
         fp8_parse(&training->fp8, options->fp8, job->arena, job->diags) < 0 ||
