@@ -146,7 +146,7 @@ static void take_shortened(const struct searching *s, struct candidate *c, const
     take_outcome(&planned, SEARCH_SHORTENED, &shortened->outcome);
     c->step = SEARCH_SHORTENED;
     const double slower = planned.seconds / predicted.seconds;
-    c->seconds *= c->law->chunks > 1 ? fmax(slower, 1) : slower;
+    c->seconds *= c->schedule.chunks > 1 ? fmax(slower, 1) : slower;
     c->memory *= planned.memory / predicted.memory;
 }
 
@@ -227,7 +227,7 @@ static void refuse_short(const struct searching *s) {
     const int layers = search_layers(model), nodes = model->job.graph->order.n;
     for (int i = 0; i < s->search->all.n; i++) {
         struct candidate *c = &s->search->all.at[i];
-        const int chunks = c->law->chunks;
+        const int chunks = c->schedule.chunks;
         if (!c->refused && layers && chunks > 1 && layers < 2 * chunks * search_ways(c, AXIS_PIPELINE))
             c->refused = "interleaved stages of less than two layers";
         if (!c->refused && search_ways(c, AXIS_PIPELINE) > nodes)
@@ -399,6 +399,7 @@ int search_plan(const struct options *options, struct arena *arena, struct diags
                           .progress = &progress};
     const char *machine = options->machine;
     *search = (struct search){.arena = arena, .machine = machine_default, .limit = INFINITY, .given = options};
+    search->outlines = ARENA_NEW(arena, struct outlines), map_init(&search->outlines->index, arena);
     if (search_can_measure(options, diags) < 0) return -1;
     if (machine && machine_read(arena, diags, machine, &search->machine) < 0) return -1;
     if (search->machine.memory > 0) search->limit = search->machine.memory;

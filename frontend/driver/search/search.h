@@ -33,6 +33,7 @@
 #define FRONTEND_DRIVER_SEARCH_SEARCH_H
 
 #include "frontend/driver/job/job.h"
+#include "passes/plan/schedule/schedules.h"
 #include "passes/plan/shorten.h"
 
 /* --async-tp. Candidates with tensor parallelism are planned with it, which divides no product where that does not pay.
@@ -69,17 +70,6 @@ struct outcome {
     const char *refused;         /* NULL: it was planned */
 };
 
-/* How a schedule differs from 1f1b: stages of each rank, and the part of its waiting: `waiting` with `enough` times as
- * many micro-batches as there are pipeline ranks, `few` with a single one, and with more than `most` times as many. A
- * rank keeps the activations of at most `slots` times as many micro-batches as there are pipeline ranks. `kept`: times
- * those of a micro-batch in a program without stages, where more of them share memory; `kept_full`: of one that
- * recomputes all layers, besides what crosses the boundaries of stages. */
-struct schedule_law {
-    const char *name;
-    int chunks;
-    double waiting, few, enough, most, slots, kept, kept_full;
-};
-
 struct candidate {
     /* What the options give is kept. The mesh has an axis of each role; one of them may be of some pipeline
      * stages alone. */
@@ -87,13 +77,13 @@ struct candidate {
     int units;
     int batch; /* sequences of a micro-batch; 0: as given */
     enum search_overlap overlap;
-    const struct schedule_law *law; /* of its schedule */
-    int family, rest;               /* search_group */
-    enum search_step step;          /* that `seconds` and `memory` are from */
-    const struct outcome *base;     /* of the candidate's base, from PREDICTED on */
-    const struct outcome *larger;   /* of the base with the own axis, if there is one: as soon as it is known */
-    double seconds;                 /* for a sequence; where `batch` is 0, for a micro-batch */
-    double memory;                  /* bytes of the rank that needs most */
+    struct schedule_choice schedule; /* that of the decisions; of a file: as schedule_default */
+    int family, rest;                /* search_group */
+    enum search_step step;           /* that `seconds` and `memory` are from */
+    const struct outcome *base;      /* of the candidate's base, from PREDICTED on */
+    const struct outcome *larger;    /* of the base with the own axis, if there is one: as soon as it is known */
+    double seconds;                  /* for a sequence; where `batch` is 0, for a micro-batch */
+    double memory;                   /* bytes of the rank that needs most */
     double predicted_seconds, predicted_memory; /* the same as they were when it was PREDICTED */
     const struct estimate *estimate;            /* of its plan, if it is PLANNED; else NULL */
     double measured;                            /* seconds for a sample on this machine; 0: not measured */
@@ -129,7 +119,11 @@ struct search {
     VEC(int) unequal; /* the candidates with an axis of some stages */
     int nrests;       /* numbers of candidate.rest */
     double tied;      /* search_tied */
-    bool tied_once;   /* stages send gradients of these once a step (--tied-gradients) */
+    struct outlines {
+        struct map index;
+        VEC(struct schedule_outline) all;
+    } * outlines;   /* of search_outline */
+    bool tied_once; /* stages send gradients of these once a step (--tied-gradients) */
     struct arena *arena;
     struct machine machine;
     double limit;                /* bytes of memory of a rank; INFINITY: none */
@@ -207,6 +201,9 @@ const char *search_decides(const struct candidate *candidate, const struct decis
 /* 1 if the sequences of a micro-batch are searched, as only their product with the micro-batches is given; else 0. */
 int search_smallest_batch(const struct options *options);
 
+/* Its schedule among its pipeline ranks. */
+struct schedule_outline search_outline(const struct search *search, const struct candidate *candidate);
+
 /* Sequences of its micro-batches; 1 if they are as given. */
 double search_samples(const struct candidate *candidate);
 
@@ -270,7 +267,7 @@ double search_states(const struct search *search, const struct candidate *candid
 /* Bytes of a rank that are neither weights nor of the optimizer: those of each layer for each micro-batch that is kept,
  * and the others. `share`: of the layers' bytes by the plan of the base that the candidate keeps. */
 double search_activations(const struct search *search, const struct candidate *candidate, const struct outcome *base,
-                          double micro_batches, double share);
+                          double share);
 
 /* Bounds the candidates that are not predicted yet by the plan of the base `of`, whose family is predicted. */
 void search_bound(struct search *search, const struct candidate *of, const struct outcome *outcome);

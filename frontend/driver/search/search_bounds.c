@@ -46,13 +46,11 @@ static double least_memory(const struct search *search, const struct candidate *
     const double divided = (double)search_ways(c, AXIS_TENSOR) / search_ways(of, AXIS_TENSOR);
     const double share =
         part_that_follows * larger * search_ways(of, AXIS_CONTEXT) / search_ways(c, AXIS_CONTEXT) / divided;
-    const double micro = (double)search_micro_batches(search->given, c);
     const bool gathers = !same_form(c, of) && search_ways(of, AXIS_CONTEXT) > 1;
     if (c->decisions.recompute != of->decisions.recompute || gathers) return search_states(search, c, base) / divided;
     /* weights in the type of products are among the activations, and do not grow with the micro-batch */
     const double casts = larger > 1 && search->given->amp ? base->part[OUTCOME_WEIGHTS] / 2 : 0;
-    const double grown =
-        fmin(share, 1) * search_activations(search, c, base, micro, fmax(share, 1)) - fmax(share, 1) * casts;
+    const double grown = fmin(share, 1) * search_activations(search, c, base, fmax(share, 1)) - fmax(share, 1) * casts;
     return search_states(search, c, base) / divided + fmax(0, grown);
 }
 

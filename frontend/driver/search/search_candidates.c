@@ -66,27 +66,12 @@ struct options search_options(const struct options *given, const struct candidat
     return options;
 }
 
-/* Ranks wait for a part 1 / v of the time, with v stages each. Each further stage keeps its own inputs for all
- * micro-batches in flight. */
-static struct schedule_law interleaved_law(int stages) {
-    return (struct schedule_law){"interleaved", stages, 1.0 / stages, 1, 1, INFINITY, 1.5, 1.2 + 0.01 * stages, 1.2};
-}
-
-static const struct schedule_law plain_law = {"1f1b", 1, 1, 1, 1, INFINITY, 1, 1.2, 1.2};
-
-static const struct schedule_law *law_of(const char *schedule, struct arena *arena) {
-    static const struct schedule_law laws[] = {{"zb-h1", 1, 1.0 / 3, 0.75, 1, INFINITY, 0.8, 1.6, 1.6},
-                                               {"zb-h2", 1, 0, 0.75, 2, INFINITY, 1.3, 1.6, 1.6},
-                                               {"zb-v", 2, 1.0 / 6, 0.75, 2, INFINITY, 1.5, 1.2, 1.2},
-                                               {"chimera", 2, 0.67, 1, 1, 1, 1, 1.2, 1.2}};
-    static const char interleaved[] = "interleaved";
-    for (size_t i = 0; i < sizeof laws / sizeof *laws; i++)
-        if (schedule && strcmp(laws[i].name, schedule) == 0) return &laws[i];
-    if (!schedule || strncmp(schedule, interleaved, sizeof interleaved - 1) != 0) return &plain_law;
-    const char *stages = strstr(schedule, "v=");
-    struct schedule_law *law = ARENA_NEW(arena, struct schedule_law);
-    *law = interleaved_law(stages ? atoi(stages + 2) : 2);
-    return law;
+static struct schedule_choice schedule_of(const char *text, struct arena *arena) {
+    struct schedule_choice choice;
+    struct diags diags; /* of a schedule that was checked */
+    diags_init(&diags, arena);
+    if (schedule_choose(&choice, text && strchr(text, '\n') ? NULL : text, &diags) < 0) BUG("schedule %s", text);
+    return choice;
 }
 
 void search_drop_own(struct candidate *candidate) {
@@ -99,7 +84,6 @@ void search_drop_own(struct candidate *candidate) {
 struct candidate search_base(const struct candidate *candidate) {
     struct candidate base = *candidate;
     base.decisions.mesh.axis[AXIS_PIPELINE].size = base.units = 1;
-    base.law = &plain_law;
     for (const struct decision *row = decision_rows; row < decision_rows + DECISIONS; row++)
         if (row->whole) decision_leave(row, &base.decisions);
     search_drop_own(&base);
@@ -302,22 +286,16 @@ static bool may_interleave(const struct listing *l, const struct candidate *c, i
 }
 
 static void add(const struct listing *l, struct candidate candidate) {
-    candidate.law = law_of(candidate.decisions.schedule, l->arena);
+    candidate.schedule = schedule_of(candidate.decisions.schedule, l->arena);
     VEC_PUSH(l->arena, &l->search->all, candidate);
 }
 
 static void add_interleaved(const struct listing *l, struct candidate candidate) {
-    static const struct {
-        int stages;
-        const char *schedule;
-    } all[] = {{2, "interleaved:v=2"},
-               {3, "interleaved:v=3"},
-               {4, "interleaved:v=4"},
-               {6, "interleaved:v=6"},
-               {8, "interleaved:v=8"}};
+    static const char *const all[] = {"interleaved:v=2", "interleaved:v=3", "interleaved:v=4", "interleaved:v=6",
+                                      "interleaved:v=8"};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
-        candidate.decisions.schedule = all[i].schedule;
-        if (may_interleave(l, &candidate, all[i].stages)) add(l, candidate);
+        candidate.decisions.schedule = all[i];
+        if (may_interleave(l, &candidate, schedule_of(all[i], l->arena).chunks)) add(l, candidate);
     }
 }
 

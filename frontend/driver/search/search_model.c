@@ -419,7 +419,7 @@ static bool find_excerpt(const struct search_model *model, const struct candidat
     *excerpt = *candidate;
     excerpt->decisions.mesh.axis[AXIS_PIPELINE].size = ranks_of_excerpt(model, candidate);
     const int all = model->repeated.all.at[0].times;
-    const int chunks = candidate->law->chunks;
+    const int chunks = candidate->schedule.chunks;
     const int most = (chunks > 1 ? CHUNK_LAYERS : STAGE_LAYERS) * search_ways(excerpt, AXIS_PIPELINE) * chunks;
     *layers = (int)fmax(
         1, round((all + rest) * search_ways(excerpt, AXIS_PIPELINE) / search_ways(candidate, AXIS_PIPELINE) - rest));

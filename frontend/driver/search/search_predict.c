@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "frontend/driver/search/search.h"
-#include "passes/plan/schedule/schedules.h"
+#include "passes/plan/policy/policy.h"
 
 /* The ranks among which ZeRO divides: those of all replica axes, and of scale units those of a group. */
 static double zero_ranks(const struct candidate *c) {
@@ -13,7 +13,7 @@ static double zero_ranks(const struct candidate *c) {
 
 /* True if a rank has the first and the last stage. */
 static bool has_both_ends(const struct candidate *c) {
-    return c->law->chunks > 1 && schedule_is_v(c->decisions.schedule);
+    return c->schedule.kind && c->schedule.kind->is_v;
 }
 
 /* What the fullest rank has of a part that follows parameters. Those that are of no layer are of the vocabulary: of the
@@ -58,34 +58,40 @@ static double layer_activations(const struct search *search, const struct candid
  * micro-batch at a time. */
 static double kept_activations(const struct candidate *c, const struct outcome *base, double of_layers) {
     static const double boundary = 4, recomputed = 0.88;
-    const struct schedule_law *law = c->law;
-    const double stages = (double)law->chunks * search_ways(c, AXIS_PIPELINE);
-    if (!recomputes_all(c) || !base->layers) return of_layers * law->kept * (c->decisions.recompute ? recomputed : 1);
-    return law->kept_full * (of_layers + boundary * stages * fmin(base->crossing, of_layers / base->layers));
+    const double stages = (double)c->schedule.chunks * search_ways(c, AXIS_PIPELINE),
+                 kept = schedule_kept(&c->schedule);
+    if (!recomputes_all(c) || !base->layers) return of_layers * kept * (c->decisions.recompute ? recomputed : 1);
+    return kept * (of_layers + boundary * stages * fmin(base->crossing, of_layers / base->layers));
 }
 
-/* Micro-batches of which the last rank keeps activations, as a part of the pipeline ranks: one, and with several stages
- * on each rank those that have left its last stage but one. */
-static double flight_of_last(const struct candidate *c) {
-    const double stages = search_ways(c, AXIS_PIPELINE), chunks = c->law->chunks;
-    return ((chunks - 1) * stages + 1) / (chunks * stages);
+struct schedule_outline search_outline(const struct search *search, const struct candidate *c) {
+    struct outlines *known = search->outlines;
+    const int ranks = search_ways(c, AXIS_PIPELINE);
+    const int64_t micro = search_micro_batches(search->given, c), most = 2 * (int64_t)ranks; /* more change nothing */
+    const int64_t key[] = {(int64_t)(intptr_t)c->schedule.kind, c->schedule.chunks, ranks, micro < most ? micro : most};
+    const int at = map_get(&known->index, (const char *)key, sizeof key);
+    if (at >= 0) return known->all.at[at];
+    const struct schedule_outline outline = schedule_outline(&c->schedule, ranks, (int)key[3], search->arena);
+    map_put(&known->index, (const char *)key, sizeof key, known->all.n);
+    VEC_PUSH(search->arena, &known->all, outline);
+    return outline;
 }
 
 /* The first rank keeps most micro-batches of its layers, and the last one has fewer layers, and what is no layer. A
  * layer that is recomputed as a whole is in memory on all ranks, and `others` of its base. */
 double search_activations(const struct search *search, const struct candidate *c, const struct outcome *base,
-                          double micro_batches, double share) {
+                          double share) {
     const double stages = search_ways(c, AXIS_PIPELINE), all = base->part[OUTCOME_OTHERS];
     const double of_layers = base->layers ? base->layers * layer_activations(search, c, base) : all;
     const double others = base->layers ? all - base->layers * base->layer[OUTCOME_OTHERS] : 0;
     if (stages == 1) return others + share * of_layers;
     const double kept = share * kept_activations(c, base, of_layers);
-    const double first = kept * fmin(c->law->slots, micro_batches / stages);
+    const struct schedule_outline outline = search_outline(search, c);
+    const double first = kept * outline.slots / stages;
     if (!base->layers || has_both_ends(c) || recomputes_all(c)) return others + first;
     const double rest = search_rest(base), longest = (base->layers + rest) / stages / base->layers;
     const double shortest = fmax(0, longest - rest / base->layers);
-    return fmax(longest * stages * first,
-                others + shortest * stages * kept * fmin(flight_of_last(c), micro_batches / stages));
+    return fmax(longest * stages * first, others + shortest * stages * kept * outline.last / stages);
 }
 
 /* Parameters that ranks exchange, `ways` of them, `stride` apart on the machine: each tensor by a collective. */
@@ -178,66 +184,6 @@ static struct exchange exchanging(const struct search *search, const struct cand
                                   : (struct exchange){sums, gathers + once};
 }
 
-/* The layers that the slowest of equal stages takes as long as: they have whole layers, and what is no layer takes as
- * long as `rest` of them and is in the last stage. */
-static double slowest_stage(double rest, int layers, int stages) {
-    const int even = (int)fmin((rest + layers) / stages, (double)layers / (stages - 1));
-    double best = INFINITY;
-    for (int others = even; others <= even + 1; others++)
-        best = fmin(best, fmax(rest + fmax(0, layers - others * (stages - 1)), others));
-    return best;
-}
-
-/* Equal stages as policy_pp (passes/plan/policy/policy_pp.c) chooses them: the last ones are as long as the slowest,
- * and the first ones have the layers that are left, at least one each. */
-struct equal_stages {
-    double rest;
-    int layers, stages;
-    double slowest;
-};
-
-/* What the stage takes as long as, in layers. */
-static double length_of(const struct equal_stages *s, int stage) {
-    const int full = (int)s->slowest, last = (int)fmin(s->slowest - s->rest + 1e-9, s->layers - s->stages + 1);
-    if (stage == s->stages - 1) return last + s->rest;
-    const int left = s->layers - last - full * (s->stages - 2 - stage) - stage;
-    return left < 1 ? 1 : left < full ? left : full;
-}
-
-/* The layers that the rank takes as long as. Of several stages it has `rank + i * ranks`, those with odd i of V
- * schedules from the last rank on. */
-static double length_of_rank(const struct candidate *c, const struct equal_stages *equal, int rank) {
-    const int ranks = search_ways(c, AXIS_PIPELINE);
-    const bool turns = schedule_is_v(c->decisions.schedule);
-    double sum = 0;
-    for (int i = 0; i < c->law->chunks; i++)
-        sum += length_of(equal, i * ranks + (turns && i % 2 ? ranks - 1 - rank : rank));
-    return sum;
-}
-
-/* The same as slowest_stage for the slowest rank, of a schedule in which each has several stages: one of the first two,
- * of the last two, or in the middle. */
-static double slowest_rank(const struct candidate *c, const struct equal_stages *equal) {
-    const int ranks = search_ways(c, AXIS_PIPELINE);
-    double most = 0;
-    if (c->law->chunks == 1) return equal->slowest;
-    const int some[] = {0, 1, ranks / 2, ranks - 2, ranks - 1};
-    for (int i = 0; i < 5; i++) most = fmax(most, length_of_rank(c, equal, some[i]));
-    return most;
-}
-
-/* In layers, of a candidate whose stages are equal. They have whole layers if that is nearly as fast as what can be had
- * with parts of layers. Operators are whole: parts are about eighths. */
-static double longest_rank(const struct candidate *c, double rest, int layers) {
-    static const double nearly = 1.02; /* as in passes/plan/policy/policy_pp.c */
-    enum { PARTS = 8 };
-    const int stages = search_ways(c, AXIS_PIPELINE) * c->law->chunks;
-    const struct equal_stages whole = {rest, layers, stages, slowest_stage(rest, layers, stages)};
-    const struct equal_stages parts = {PARTS * rest, PARTS * layers, stages,
-                                       slowest_stage(PARTS * rest, PARTS * layers, stages)};
-    return whole.slowest <= nearly * parts.slowest / PARTS ? slowest_rank(c, &whole) : slowest_rank(c, &parts) / PARTS;
-}
-
 double search_working(const double part[OUTCOME_PARTS]) {
     return part[OUTCOME_STEP] - part[OUTCOME_UPDATE] - part[OUTCOME_SUMMING];
 }
@@ -277,13 +223,6 @@ double search_rest(const struct outcome *outcome) {
     return search_working(outcome->part) / search_working(outcome->layer) - outcome->layers;
 }
 
-/* The part of 1f1b's waiting that the schedule has with that many micro-batches. */
-static double waiting_part(const struct schedule_law *law, double stages, double micro) {
-    const double enough = law->enough * stages;
-    if (micro > law->most * stages) return law->few;
-    return micro >= enough ? law->waiting : law->few + (law->waiting - law->few) * (micro - 1) / (enough - 1);
-}
-
 double search_samples(const struct candidate *c) {
     return c->batch ? c->batch : 1;
 }
@@ -299,7 +238,7 @@ static double tied_gradients(const struct search *search, const struct candidate
 /* Those that the first stage keeps: in two slots, and with several stages on a rank in four
  * (passes/place/schedule.c). */
 static double tied_slots(const struct search *search, const struct candidate *c) {
-    const double slots = c->law->chunks > 1 ? 4 : 2;
+    const double slots = c->schedule.chunks > 1 ? 4 : 2;
     return tied_gradients(search, c) * fmin(slots, (double)search_micro_batches(search->given, c));
 }
 
@@ -322,7 +261,7 @@ static double slicing(const struct search *search, const struct candidate *c, co
 /* Seconds of a micro-batch in which a rank waits for what its stages receive: of two stages, each from one side. The
  * first one also receives gradients of tied weights, and where ranks have several stages, ahead. */
 static double receiving(const struct search *search, const struct candidate *c, const struct outcome *base) {
-    const int stages = search_ways(c, AXIS_PIPELINE), chunks = c->law->chunks;
+    const int stages = search_ways(c, AXIS_PIPELINE), chunks = c->schedule.chunks;
     const double times = chunks * (stages * chunks == 2 || base->part[OUTCOME_UPDATE] == 0 ? 1 : 2);
     double stride = 1;
     for (int a = 0; a < AXIS_PIPELINE; a++) stride *= search_ways(c, a);
@@ -335,24 +274,24 @@ static double receiving(const struct search *search, const struct candidate *c, 
 }
 
 void search_predict(const struct search *search, struct candidate *c, const struct outcome *base) {
-    const struct schedule_law *law = c->law;
     const double stages = search_ways(c, AXIS_PIPELINE), micro = (double)search_micro_batches(search->given, c);
     const double *part = base->part;
+    const struct schedule_outline outline = stages > 1 ? search_outline(search, c) : (struct schedule_outline){0};
     double longest = search_working(part) / stages;
     if (search_own(c) && c->base->layers && c->larger->layers)
         longest = slowest_unequal(c, search_rest(c->base));
     else if (stages > 1 && base->layers)
-        longest = search_working(base->layer) * longest_rank(c, search_rest(base), base->layers);
+        longest = search_working(base->layer) *
+                  policy_pp_of_layers(search_rest(base), base->layers, (int)stages, &outline.chunks);
     const double worked = micro * longest / base->micro_batches;
     const struct exchange exchange =
         part[OUTCOME_UPDATE] > 0 ? exchanging(search, c, base, micro, worked) : (struct exchange){0};
-    double seconds = (worked + micro * receiving(search, c, base) + exchange.each) *
-                     (1 + waiting_part(law, stages, micro) * (stages - 1) / micro);
+    double seconds = (worked + micro * receiving(search, c, base) + exchange.each) * (1 + outline.waiting / micro);
     seconds += exchange.once;
     seconds -= fmin(worked / 2, slicing(search, c, base, micro));
     seconds += part[OUTCOME_UPDATE] / stages / (c->decisions.zero ? zero_ranks(c) : 1);
     c->seconds = seconds / (c->units * micro * search_samples(c));
-    c->memory = search_states(search, c, base) + search_activations(search, c, base, micro, 1) + tied_slots(search, c);
+    c->memory = search_states(search, c, base) + search_activations(search, c, base, 1) + tied_slots(search, c);
 }
 
 /* The layers that a stage of one kind gets, as a multiple of what each of as many equal stages would get, where all

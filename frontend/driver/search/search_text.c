@@ -114,7 +114,7 @@ static bool is_overlapping(const struct candidate *c) {
 }
 
 static bool is_deeply_interleaved(const struct candidate *c) {
-    return c->law->chunks > 2;
+    return c->schedule.chunks > 2;
 }
 
 static bool has_groups(const struct candidate *c) {

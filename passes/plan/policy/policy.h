@@ -57,6 +57,11 @@ int policy_constrain_stages(struct draft *draft, const struct pass_context *cont
  * loop with their only reader, if that is one of the same shape and phase. In graph->arena. */
 double *plan_node_seconds(const struct graph *graph, const struct machine *machine);
 
+/* Of a model of equal layers and what takes as long as `rest` of them, in the last stage: the layers that the slowest rank
+ * takes as long as, as policy pp divides them. Stages have whole layers if that is nearly as fast as what can be had
+ * with parts of layers. For predictions: no graph is needed. */
+double policy_pp_of_layers(double rest, int layers, int ranks, const struct chunks *chunks);
+
 /* Seconds of a step under a draft's splits along one mesh axis, for policies that compare several: the sum over all
  * nodes of the slowest rank's time, and of all redistributions between them. */
 double plan_cost(struct propagation *propagation, const struct machine *machine);

@@ -391,6 +391,58 @@ static void keep_together(struct places *places, const struct graph *graph) {
     }
 }
 
+/* Layers ----------------------------------------------------------------------------------------------------------- */
+
+/* The layers that the slowest of equal stages takes as long as: they have whole layers, and what is no layer takes as
+ * long as `rest` of them and is in the last stage. */
+static double slowest_stage(double rest, int layers, int stages) {
+    const int even = (int)fmin((rest + layers) / stages, (double)layers / (stages - 1));
+    double best = INFINITY;
+    for (int others = even; others <= even + 1; others++)
+        best = fmin(best, fmax(rest + fmax(0, layers - others * (stages - 1)), others));
+    return best;
+}
+
+/* Of `stages`, the last ones are as long as the slowest, and the first ones have the layers that are left, at least one
+ * each. */
+struct equal_stages {
+    double rest;
+    int layers, stages;
+    double slowest;
+};
+
+/* What the stage takes as long as, in layers. */
+static double length_of(const struct equal_stages *s, int stage) {
+    const int full = (int)s->slowest, last = (int)fmin(s->slowest - s->rest + 1e-9, s->layers - s->stages + 1);
+    if (stage == s->stages - 1) return last + s->rest;
+    const int left = s->layers - last - full * (s->stages - 2 - stage) - stage;
+    return left < 1 ? 1 : left < full ? left : full;
+}
+
+/* The same as slowest_stage for the slowest rank: one of the first two, of the last two, or in the middle. */
+static double slowest_rank(const struct equal_stages *equal, const struct chunks *chunks, int ranks) {
+    double most = 0;
+    if (!chunks->n) return equal->slowest;
+    const int some[] = {0, 1, ranks / 2, ranks - 2, ranks - 1};
+    for (int i = 0; i < 5; i++) {
+        double sum = 0;
+        for (int stage = 0; stage < chunks->n; stage++)
+            if (chunks->home[stage] == some[i]) sum += length_of(equal, stage);
+        most = fmax(most, sum);
+    }
+    return most;
+}
+
+double policy_pp_of_layers(double rest, int layers, int ranks, const struct chunks *chunks) {
+    enum { PARTS = 8 }; /* of a layer, whose operators are whole */
+    const int stages = chunks->n ? chunks->n : ranks;
+    const struct equal_stages whole = {rest, layers, stages, slowest_stage(rest, layers, stages)};
+    const struct equal_stages parts = {PARTS * rest, PARTS * layers, stages,
+                                       slowest_stage(PARTS * rest, PARTS * layers, stages)};
+    return whole.slowest <= nearly * parts.slowest / PARTS ? slowest_rank(&whole, chunks, ranks)
+                                                           : slowest_rank(&parts, chunks, ranks) / PARTS;
+}
+
 int policy_pp(struct draft *draft, const struct pass_context *context) {
     const struct graph *graph = draft->graph;
     struct diags *diags = context->diags;

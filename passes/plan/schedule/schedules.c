@@ -208,11 +208,6 @@ bool schedule_is_known(const char *text) {
     return strchr(text, '\n') || find_kind(text, strcspn(text, ":")) != NULL;
 }
 
-bool schedule_is_v(const char *text) {
-    const struct schedule_kind *kind = text ? find_kind(text, strcspn(text, ":")) : NULL;
-    return kind && kind->is_v;
-}
-
 static int report_unknown(const char *text, struct diags *diags) {
     struct strbuf names;
     strbuf_init(&names, diags->arena);
@@ -280,6 +275,10 @@ void schedule_fill(const struct schedule_choice *choice, struct column *column) 
     const struct grid_line *line = choice->grid ? &choice->grid->lines[column->coordinate] : NULL;
     if (choice->kind) choice->kind->fill(column);
     for (int i = 0; line && i < line->cells.n; i++) VEC_PUSH(column->arena, &column->cells, line->cells.at[i]);
+}
+
+double schedule_kept(const struct schedule_choice *choice) {
+    return choice->kind && choice->kind->kept > 0 ? choice->kind->kept : 1.2;
 }
 
 int schedule_listed(const struct schedule_choice *choice, int coordinates, int micro_batches) {

@@ -31,6 +31,7 @@ struct schedule_kind {
     const char *help;
     const char *options;
     bool splits, is_v, infers;
+    double kept; /* 0: 1.2 */
 };
 
 /* A schedule as the user names it: a row, and the number of chunks of each coordinate; or a grid (schedule_grid.h). */
@@ -48,9 +49,6 @@ extern const char *const schedule_of_inference;
 /* True if a row has the name, which options may follow. */
 bool schedule_is_known(const char *text);
 
-/* True if a micro-batch goes through the second half of the stages from the last rank back to the first. */
-bool schedule_is_v(const char *text);
-
 /* Reads the name of a schedule with its options, such as "interleaved:v=2"; NULL: the default. A text of several
  * lines is a grid. 0, or -1 after a diagnostic: E0202 for an unknown name, E0205 for an option, E0427 for a grid. */
 int schedule_choose(struct schedule_choice *choice, const char *text, struct diags *diags);
@@ -66,6 +64,19 @@ int schedule_check_sizes(const struct schedule_choice *choice, int coordinates, 
 
 /* Sets the cells of a column whose coordinates, micro-batches and chunks are set. */
 void schedule_fill(const struct schedule_choice *choice, struct column *column);
+
+/* A step of the schedule with segments of equal length: forward takes a unit of time, backward two, or one and the
+ * weight segment one. For predictions; what it says of 2 x coordinates micro-batches holds for more. */
+struct schedule_outline {
+    double waiting;       /* that the step takes longer than a rank's own segments, in those of a micro-batch */
+    double slots, last;   /* micro-batches whose activations a rank keeps: the one with most; the last one */
+    struct chunks chunks; /* schedule_chunks_of */
+};
+struct schedule_outline schedule_outline(const struct schedule_choice *choice, int coordinates, int micro_batches,
+                                         struct arena *arena);
+
+/* Bytes of a slot, as a multiple of what a micro-batch keeps in a program without stages, where more shares memory. */
+double schedule_kept(const struct schedule_choice *choice);
 
 /* Number of micro-batches in the columns of a step of `micro_batches`: fewer where cells are repeated for the rest. */
 int schedule_listed(const struct schedule_choice *choice, int coordinates, int micro_batches);
