@@ -1,5 +1,6 @@
 #include "passes/plan/plan.h"
 
+#include <fnmatch.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -109,8 +110,7 @@ const char *split_refused(const struct graph *graph, const struct dims *dims, co
 
 /* Names of splits -------------------------------------------------------------------------------------------------- */
 
-/* The tensor of an operand (inputs, then outputs); -1 if it is left out. */
-static int operand_tensor(const struct node *node, const struct dims *dims, int operand) {
+int split_tensor(const struct node *node, const struct dims *dims, int operand) {
     const int k = operand < dims->ninputs ? operand : operand - dims->ninputs;
     if (operand < dims->ninputs) return k < node->ninputs ? node->inputs[k] : -1;
     return k < node->noutputs ? node->outputs[k] : -1;
@@ -124,26 +124,25 @@ static void number_operand(char name[OPERAND_NAME], const struct dims *dims, int
     snprintf(name, OPERAND_NAME, "%s%d", input ? "in" : "out", input ? operand : operand - dims->ninputs);
 }
 
-/* The operand that a plan means by `name`; -1 if the node has none. */
-static int operand_named(const struct graph *graph, const struct node *node, const struct dims *dims,
-                         const char *name) {
+int split_operand(const struct graph *graph, const struct node *node, const struct dims *dims, const char *name) {
+    const int operands = dims->ninputs + dims->noutputs;
     char number[OPERAND_NAME];
-    for (int o = 0; o < dims->ninputs + dims->noutputs; o++) {
-        const int tensor = operand_tensor(node, dims, o);
-        if (tensor >= 0 && strcmp(graph->tensors.at[tensor].name, name) == 0) return o;
-    }
-    for (int o = 0; o < dims->ninputs + dims->noutputs; o++) {
+    for (int i = 0; i < 3 * operands; i++) {
+        const int o = i % operands, tensor = split_tensor(node, dims, o);
+        const char *called = tensor < 0 ? NULL : graph->tensors.at[tensor].name;
         number_operand(number, dims, o);
-        if (operand_tensor(node, dims, o) >= 0 && strcmp(number, name) == 0) return o;
+        if (called && (i < operands       ? strcmp(called, name) == 0
+                       : i < 2 * operands ? strcmp(number, name) == 0
+                                          : fnmatch(name, called, 0) == 0))
+            return o;
     }
     return -1;
 }
 
-/* The split of the node's operator that divides the dimension of the operand as the plan says. False: it has none. */
-static bool split_of(const struct node *node, const struct dims *dims, int operand, const struct plan_split *split,
-                     int ways, struct node_split *out) {
+bool split_of_cut(const struct node *node, const struct dims *dims, int operand, int dim, int64_t blocks, int64_t grain,
+                  int ways, struct node_split *out) {
     struct cut_option options[RT_MAX_NDIM];
-    const int n = dims_cut_options(dims, operand, split->dim, split->blocks, split->grain, options);
+    const int n = dims_cut_options(dims, operand, dim, blocks, grain, options);
     for (int i = 0; i < n; i++) {
         if (options[i].more_blocks != 1 || options[i].more_grain != 1 ||
             !dims_can_split(dims, &options[i].split, ways) || !op_can_split(node->op, dims, &options[i].split))
@@ -158,8 +157,8 @@ static bool split_of(const struct node *node, const struct dims *dims, int opera
 static bool says(const struct graph *graph, const struct node *node, const struct dims *dims,
                  const struct plan_split *split, const struct node_split *wanted) {
     struct node_split meant;
-    const int operand = operand_named(graph, node, dims, split->tensor);
-    return split_of(node, dims, operand, split, graph->mesh.axis[split->axis].size, &meant) &&
+    const int operand = split_operand(graph, node, dims, split->tensor), ways = graph->mesh.axis[split->axis].size;
+    return split_of_cut(node, dims, operand, split->dim, split->blocks, split->grain, ways, &meant) &&
            meant.factor == wanted->factor && meant.blocks == wanted->blocks && meant.grain == wanted->grain;
 }
 
@@ -170,7 +169,7 @@ static struct plan_split name_split(const struct graph *graph, const struct node
     const int operands = dims->ninputs + dims->noutputs;
     char number[OPERAND_NAME];
     for (int i = 0; i < 2 * operands; i++) {
-        const int o = i % operands, tensor = operand_tensor(node, dims, o);
+        const int o = i % operands, tensor = split_tensor(node, dims, o);
         struct plan_split split = {.axis = axis};
         if (tensor < 0 || (split.dim = dims_dim_cut(dims, o, wanted, &split.blocks, &split.grain)) < 0) continue;
         number_operand(number, dims, o);
@@ -274,10 +273,10 @@ static int apply_split(const struct applying *a, int id, const struct dims *dims
                                      node_place(graph, id), name));
     if (ways != graph->mesh.axis[axis].size)
         return mismatch(a, split->line, split->column, "ways must be the size of the mesh axis");
-    const int operand = operand_named(graph, node, dims, split->tensor);
+    const int operand = split_operand(graph, node, dims, split->tensor);
     if (operand < 0 || split->dim < 0 || split->dim >= dims->operand[operand].ndim)
         return mismatch(a, split->line, split->column, "the node has no such tensor or dimension");
-    if (!split_of(node, dims, operand, split, ways, &wanted))
+    if (!split_of_cut(node, dims, operand, split->dim, split->blocks, split->grain, ways, &wanted))
         return diag_error(a->diags, 420, EXIT_LIMIT, node_place(graph, id), "dimension %d of %s cannot be split in %d",
                           split->dim, diag_quote(a->diags, split->tensor), ways);
     if (!dims_can_nest(dims, &graph->mesh, splits, axis, &wanted) ||

@@ -84,6 +84,18 @@ const char *split_open_refused(const struct graph *graph, const struct dims *dim
 const char *split_refused(const struct graph *graph, const struct dims *dims, const struct node_split *splits, int axis,
                           const struct node_split *split);
 
+/* The tensor of an operand (inputs, then outputs) of the node; -1: it is left out. */
+int split_tensor(const struct node *node, const struct dims *dims, int operand);
+
+/* The operand that a user means by the name of a tensor of the node, by "in0", "in1" .., "out0" .., or by a glob over
+ * the names of its tensors, in this order; -1: the node has none. */
+int split_operand(const struct graph *graph, const struct node *node, const struct dims *dims, const char *name);
+
+/* The split of the node's operator that divides exactly so the dimension of the operand among `ways` ranks. False: it
+ * has none. */
+bool split_of_cut(const struct node *node, const struct dims *dims, int operand, int dim, int64_t blocks, int64_t grain,
+                  int ways, struct node_split *out);
+
 /* The plan that the draft has come to, of whose decisions it has the mesh alone. Memory is of graph->arena; names are
  * those of the graph. */
 void plan_of_draft(struct plan *plan, const struct draft *draft);

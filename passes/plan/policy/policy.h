@@ -40,6 +40,13 @@ void policy_divide_updates(struct propagation *propagation, int node);
 /* Remarks how much of the work every rank of the axis does in full, if that is more than a hundredth of it. */
 void policy_report_replicated(struct propagation *propagation, const char *policy, struct diags *diags);
 
+/* Splits the node so that ranks divide dimension `dim` of the operand, in so many blocks, and propagates. NULL, or why it
+ * cannot be. */
+const char *policy_pin(struct propagation *propagation, int node, int operand, int dim, int64_t blocks);
+
+/* Propagates the split that the node was given. */
+void policy_propagate_given(struct propagation *propagation, int node);
+
 /* Applies the constraints of the context to a draft in which nothing is decided: sets limits, fixed, given_stage, and
  * the splits of nodes that they give, with those to which these propagate. 0, or -1 after the errors of
  * constraints_check, E0438 for a pin that cannot be, or those of plan_refine. Of axes that only some stages have,

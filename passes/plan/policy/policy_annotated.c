@@ -37,12 +37,6 @@ static const struct annotated_node *annotation_of(const struct annotated *a, int
     return at < 0 ? NULL : &a->annotations->nodes.at[at];
 }
 
-static int operand_tensor(const struct node *node, const struct dims *dims, int operand) {
-    const int k = operand < dims->ninputs ? operand : operand - dims->ninputs;
-    if (operand < dims->ninputs) return k < node->ninputs ? node->inputs[k] : -1;
-    return k < node->noutputs ? node->outputs[k] : -1;
-}
-
 /* The annotation of the tensor at the node; NULL: there is none. */
 static const struct annotated_tensor *annotation_at(const struct annotated *a, const struct annotated_node *entry,
                                                     int tensor) {
@@ -63,24 +57,6 @@ static void report_refused(const struct annotated *a) {
                    refusal->why);
         diag_note(a->diags, "annotated in %s", a->annotations->place);
     }
-}
-
-/* The split of the node that divides the operand as `part`. False: it has none. */
-static bool split_for(struct annotated *a, int id, int operand, int axis, const struct placement *part,
-                      struct node_split *out) {
-    struct propagation *propagation = &a->propagation[axis];
-    const struct dims *dims = propagation_dims(propagation, id);
-    struct cut_option options[RT_MAX_NDIM];
-    const int n = dims_cut_options(dims, operand, part->dim, part->blocks, part->grain, options);
-    for (int i = 0; i < n; i++) {
-        if (options[i].more_blocks != 1 || options[i].more_grain != 1 ||
-            !dims_can_split(dims, &options[i].split, propagation->ways) ||
-            !op_can_split(a->graph->nodes.at[id].op, dims, &options[i].split))
-            continue;
-        *out = options[i].split;
-        return true;
-    }
-    return false;
 }
 
 /* The cut as a part of the tensor, whose shape the annotation may leave open. NULL, or why there is none. */
@@ -122,9 +98,10 @@ static void apply_cut(struct annotated *a, int id, int operand, const struct ann
     const bool output = operand >= dims->ninputs;
     struct placement part;
     struct node_split wanted;
-    const char *why = part_of(&a->graph->tensors.at[operand_tensor(node, dims, operand)], cut, &part);
+    const char *why = part_of(&a->graph->tensors.at[split_tensor(node, dims, operand)], cut, &part);
     if (!why && output && a->propagation[cut->axis].decided[id]) return;
-    if (!why && split_for(a, id, operand, cut->axis, &part, &wanted))
+    if (!why &&
+        split_of_cut(node, dims, operand, part.dim, part.blocks, part.grain, a->propagation[cut->axis].ways, &wanted))
         why = apply_input(a, id, cut, &wanted);
     else if (!why && output)
         return;
@@ -148,7 +125,7 @@ static void apply_node(struct annotated *a, int id, const struct annotated_node 
     const struct dims *dims = propagation_dims(&a->propagation[0], id);
     bool open[RT_MAX_AXES] = {false}; /* an output may be divided along the axis */
     for (int o = 0; o < dims->ninputs + dims->noutputs; o++) {
-        const int tensor = operand_tensor(node, dims, o);
+        const int tensor = split_tensor(node, dims, o);
         if (tensor < 0) continue;
         const struct annotated_tensor *given = annotation_at(a, entry, tensor);
         for (int i = 0; given && i < given->ncuts; i++) apply_cut(a, id, o, given, &given->cut[i]);
@@ -159,43 +136,6 @@ static void apply_node(struct annotated *a, int id, const struct annotated_node 
         if (!open[axis]) a->propagation[axis].decided[id] = true;
 }
 
-/* Splits the node as a neighbour that is split already holds the tensor between them. */
-static bool follow(struct annotated *a, int axis, int id, int operand, int neighbour, int its_operand) {
-    struct propagation *propagation = &a->propagation[axis];
-    const struct placement held =
-        dims_placement(propagation_dims(propagation, neighbour), its_operand, &a->draft->split[neighbour][axis]);
-    struct node_split split;
-    return held.kind == PLACED_PART && split_for(a, id, operand, axis, &held, &split) &&
-           propagate_split(propagation, id, &split);
-}
-
-/* Splits an undecided node after the producers of its inputs, or after the readers of its outputs. */
-static bool follow_neighbours(struct annotated *a, int axis, int id) {
-    struct propagation *propagation = &a->propagation[axis];
-    const struct graph *graph = a->graph;
-    const struct node *node = &graph->nodes.at[id];
-    const struct dims *dims = propagation_dims(propagation, id);
-    for (int o = 0; o < dims->ninputs; o++) {
-        const int tensor = operand_tensor(node, dims, o),
-                  producer = tensor < 0 ? -1 : graph->tensors.at[tensor].producer;
-        int k = 0;
-        if (producer < 0 || !propagation->decided[producer]) continue;
-        while (graph->nodes.at[producer].outputs[k] != tensor) k++;
-        if (follow(a, axis, id, o, producer, propagation_dims(propagation, producer)->ninputs + k)) return true;
-    }
-    for (int k = 0; k < node->noutputs; k++) {
-        const int tensor = node->outputs[k];
-        for (int u = tensor < 0 ? 0 : propagation->uses.first[tensor];
-             tensor >= 0 && u < propagation->uses.first[tensor + 1]; u++) {
-            const int reader = propagation->uses.users[u];
-            if (propagation->decided[reader] &&
-                follow(a, axis, id, dims->ninputs + k, reader, node_operand(&graph->nodes.at[reader], tensor)))
-                return true;
-        }
-    }
-    return false;
-}
-
 /* Propagates the splits of annotated nodes along the axis. */
 static void propagate_along(struct annotated *a, int axis) {
     const struct graph *graph = a->graph;
@@ -204,13 +144,8 @@ static void propagate_along(struct annotated *a, int axis) {
     for (int i = 0; i < graph->order.n; i++)
         if (a->draft->split[graph->order.at[i]][axis].factor >= 0)
             policy_divide_updates(propagation, graph->order.at[i]);
-    for (bool again = true; again;) {
-        again = false;
-        for (int i = 0; i < graph->order.n; i++) {
-            const int id = graph->order.at[i];
-            if (!propagation->decided[id] && follow_neighbours(a, axis, id)) again = true;
-        }
-    }
+    for (int i = 0; i < graph->order.n; i++)
+        if (propagation->decided[graph->order.at[i]]) policy_propagate_given(propagation, graph->order.at[i]);
 }
 
 /* The devices of the node's stage are those that the annotation lists. */

@@ -3,33 +3,38 @@
 #include "passes/plan/constrain/constraints.h"
 #include "passes/plan/policy/policy.h"
 
+const char *policy_pin(struct propagation *propagation, int id, int operand, int dim, int64_t blocks) {
+    struct cut_option options[RT_MAX_NDIM];
+    const int n = dims_cut_options(propagation_dims(propagation, id), operand, dim, blocks, 1, options);
+    for (int i = 0; i < n; i++) {
+        const struct node_split *have = &propagation->split[id][propagation->axis], *wanted = &options[i].split;
+        if (propagation->decided[id] && have->factor == wanted->factor && have->blocks == wanted->blocks)
+            return NULL; /* by propagation from another node */
+        if (propagation->ways == 1 || propagate_split(propagation, id, wanted)) return NULL;
+    }
+    return propagation->decided[id] ? "another rule or constraint splits it otherwise"
+           : n                      ? propagation_refuses(propagation, id, &options[0].split)
+                                    : "the operator needs the dimension whole";
+}
+
 /* Splits the node as the pin says, with the nodes to which that propagates. A node without the dimension is not meant:
  * an ONNX node may have become several. */
 static int apply_pin(struct draft *draft, struct propagation *propagation, int id, const struct constraint *pin,
                      struct diags *diags) {
     const struct dims *dims = propagation_dims(propagation, id);
     const int operand = constraint_operand(dims, &pin->dims.at[0]);
-    struct cut_option options[RT_MAX_NDIM];
     if (operand < 0 || limits_pinned(draft, id, dims, pin)) return 0;
-    const int n = dims_cut_options(dims, operand, pin->dims.at[0].dim, 1, 1, options);
-    for (int i = 0; i < n; i++)
-        if (propagate_split(propagation, id, &options[i].split)) return 0;
-    return limits_refuse(diags, draft->graph, id, pin,
-                         propagation->decided[id] ? "it is split otherwise by another constraint"
-                         : n                      ? propagation_refuses(propagation, id, &options[0].split)
-                                                  : "the operator needs the dimension whole");
+    const char *why = policy_pin(propagation, id, operand, pin->dims.at[0].dim, 1);
+    return why ? limits_refuse(diags, draft->graph, id, pin, why) : 0;
 }
 
-/* Propagates the split that a partial plan gives the node. */
-static void propagate_given(struct propagation *propagation, int id) {
+void policy_propagate_given(struct propagation *propagation, int id) {
     const struct graph *graph = propagation->graph;
     const struct node *node = &graph->nodes.at[id];
     const struct node_split *split = &propagation->split[id][propagation->axis];
     const struct dims *dims = propagation_dims(propagation, id);
     for (int o = 0; split->factor >= 0 && o < dims->ninputs + dims->noutputs; o++) {
-        const int k = o < dims->ninputs ? o : o - dims->ninputs;
-        if (k >= (o < dims->ninputs ? node->ninputs : node->noutputs)) continue;
-        const int tensor = o < dims->ninputs ? node->inputs[k] : node->outputs[k];
+        const int tensor = split_tensor(node, dims, o);
         const struct placement part = dims_placement(dims, o, split);
         if (tensor >= 0 && !tensor_is_stored(&graph->tensors.at[tensor]) && part.kind == PLACED_PART)
             propagate_held(propagation, tensor, &part);
@@ -43,7 +48,7 @@ static int apply_pins(struct draft *draft, int axis, struct diags *diags) {
     const int before = diags->errors;
     propagation_init(&propagation, draft, graph->arena, axis);
     for (int i = 0; i < graph->order.n; i++)
-        if (propagation.decided[graph->order.at[i]]) propagate_given(&propagation, graph->order.at[i]);
+        if (propagation.decided[graph->order.at[i]]) policy_propagate_given(&propagation, graph->order.at[i]);
     for (int i = 0; i < graph->order.n; i++) {
         const int id = graph->order.at[i];
         for (int c = 0; c < draft->limits->of[id].all.n; c++) {

@@ -69,24 +69,6 @@ static int check_matches(const struct manual *m) {
     return m->diags->errors == before ? 0 : -1;
 }
 
-/* The operand (inputs, then outputs) that "in1", "out0" or a glob over tensor names means; -1 if the node has none. */
-static int operand_by_name(const struct manual *m, const struct node *node, const struct dims *dims,
-                           const char *tensor) {
-    bool in = strncmp(tensor, "in", 2) == 0, out = strncmp(tensor, "out", 3) == 0;
-    const char *digits = tensor + (in ? 2 : 3);
-    if ((in || out) && *digits >= '0' && *digits <= '9' && !digits[1]) {
-        int k = *digits - '0';
-        return in ? (k < node->ninputs && node->inputs[k] >= 0 ? k : -1) : k < node->noutputs ? dims->ninputs + k : -1;
-    }
-    for (int o = 0; o < dims->ninputs + dims->noutputs; o++) {
-        int k = o < dims->ninputs ? o : o - dims->ninputs;
-        if (o < dims->ninputs ? k >= node->ninputs || node->inputs[k] < 0 : k >= node->noutputs) continue;
-        int id = o < dims->ninputs ? node->inputs[k] : node->outputs[k];
-        if (fnmatch(tensor, m->graph->tensors.at[id].name, 0) == 0) return o;
-    }
-    return -1;
-}
-
 static int refuse_split(const struct manual *m, int id, const struct rule *rule, const char *axis, const char *why) {
     diag_error(m->diags, 420, EXIT_LIMIT, node_place(m->graph, id), "cannot split dimension %d of %s along %s: %s",
                rule->dim, diag_quote(m->diags, rule->tensor), axis, why);
@@ -98,27 +80,15 @@ static int refuse_split(const struct manual *m, int id, const struct rule *rule,
 static int apply_axis(struct manual *m, int id, const struct rule *rule, int operand, int level) {
     const int axis = mesh_axis_by_name(&m->graph->mesh, rule->axis[level]);
     struct propagation *propagation = &m->propagation[axis];
-    const struct dims *dims = propagation_dims(propagation, id);
-    struct cut_option options[RT_MAX_NDIM];
-    int n = dims_cut_options(dims, operand, rule->dim, rule->stride, 1, options);
     propagation->nests = level > 0;
-    for (int i = 0; i < n; i++) {
-        const struct node_split *have = &m->draft->split[id][axis];
-        if (propagation->decided[id] && have->factor == options[i].split.factor &&
-            have->blocks == options[i].split.blocks)
-            return 0; /* by propagation from another rule */
-        if (propagation->ways == 1 || propagate_split(propagation, id, &options[i].split)) return 0;
-    }
-    return refuse_split(m, id, rule, rule->axis[level],
-                        propagation->decided[id] ? "another rule requests another split"
-                        : n                      ? propagation_refuses(propagation, id, &options[0].split)
-                                                 : "the operator needs it complete");
+    const char *why = policy_pin(propagation, id, operand, rule->dim, rule->stride);
+    return why ? refuse_split(m, id, rule, rule->axis[level], why) : 0;
 }
 
 static int apply_split(struct manual *m, int id, const struct rule *rule) {
     const struct node *node = &m->graph->nodes.at[id];
     const struct dims *dims = propagation_dims(&m->propagation[0], id);
-    int operand = operand_by_name(m, node, dims, rule->tensor);
+    int operand = split_operand(m->graph, node, dims, rule->tensor);
     /* An ONNX node may have become several nodes (Gemm: product and bias): the rule is for those with the tensor. */
     if (operand < 0 || rule->dim >= dims->operand[operand].ndim) return 0;
     m->applied[rule - m->rules->all.at] = true;
