@@ -18,6 +18,7 @@ struct estimation {
     /* per tensor, of a walk through a segment: seconds of computing before its collective, 0: it is not in the segment;
      * seconds of the gather */
     double *begun_at, *gathering;
+    struct span *executed; /* per class: operations of a step */
 };
 
 /* True if the output replaces an operand. */
@@ -123,6 +124,12 @@ struct span {
     double computing, communicating, hidden, begun;
     double flops, causal_flops, by_type[MACHINE_TYPES];
 };
+
+static void add_operations(struct span *all, double times, const struct span *span) {
+    all->flops += times * span->flops;
+    all->causal_flops += times * span->causal_flops;
+    for (int t = 0; t < MACHINE_TYPES; t++) all->by_type[t] += times * span->by_type[t];
+}
 
 static double length_of(const struct span *span) {
     return span->computing + span->communicating;
@@ -254,7 +261,9 @@ static const struct rank_class *slowest(const struct estimation *e, int coordina
         for (int s = 0; s < class->nsegments; s++) {
             const struct segment *segment = &plan->graph->segments.at[class->segments[s]];
             tried[s] = span_of(e, class, segment, caches ? &reuse : NULL);
-            seconds += length_of(&tried[s]) * (segment->phase >= PHASE_REDUCE ? 1 : micro_batches);
+            const double times = segment->phase >= PHASE_REDUCE ? 1 : micro_batches;
+            seconds += times * length_of(&tried[s]);
+            add_operations(&e->executed[c], times, &tried[s]);
         }
         if (seconds <= longest) continue;
         longest = seconds, found = class;
@@ -264,19 +273,10 @@ static const struct rank_class *slowest(const struct estimation *e, int coordina
 }
 
 /* Operations of all ranks in a step. */
-static void count_executed(const struct estimation *e, int micro_batches, struct estimate *estimate) {
+static void count_executed(const struct estimation *e, struct estimate *estimate) {
     const struct rankplan *plan = e->plan;
     const int shards = mesh_size(&plan->graph->mesh);
-    struct span *of_class = ARENA_ARRAY(plan->graph->arena, struct span, plan->nclasses + 1);
-    for (int c = 0; c < plan->nclasses; c++)
-        for (int s = 0; s < plan->classes[c].nsegments; s++) {
-            const struct segment *segment = &plan->graph->segments.at[plan->classes[c].segments[s]];
-            const struct span span = span_of(e, &plan->classes[c], segment, NULL);
-            const double times = segment->phase >= PHASE_REDUCE ? 1 : micro_batches;
-            of_class[c].flops += times * span.flops;
-            of_class[c].causal_flops += times * span.causal_flops;
-            for (int t = 0; t < MACHINE_TYPES; t++) of_class[c].by_type[t] += times * span.by_type[t];
-        }
+    const struct span *of_class = e->executed;
     double most = -1;
     for (int t = 0; t < MACHINE_TYPES; t++) {
         double flops = 0;
@@ -319,7 +319,8 @@ static struct estimation estimation_of(const struct rankplan *plan, const struct
                                .first = first_shards(plan),
                                .alone = units == 1 && (coordinates == 1 ? mesh_size(&graph->mesh) == 1 : in_turn),
                                .begun_at = ARENA_ARRAY(graph->arena, double, graph->tensors.n + 1),
-                               .gathering = ARENA_ARRAY(graph->arena, double, graph->tensors.n + 1)};
+                               .gathering = ARENA_ARRAY(graph->arena, double, graph->tensors.n + 1),
+                               .executed = ARENA_ARRAY(graph->arena, struct span, plan->nclasses + 1)};
 }
 
 /* Sets per segment what the ranks of its coordinate that work longest do in it, and simulates the schedule. */
@@ -381,7 +382,7 @@ struct estimate estimate_step(const struct rankplan *planned, const struct machi
     const struct kernel_work forward = forward_products(graph);
     estimate.model_flops = times * forward.flops * micro_batches * units;
     estimate.model_flops_causal = times * forward.causal_flops * micro_batches * units;
-    count_executed(&e, micro_batches, &estimate);
+    count_executed(&e, &estimate);
     for (int c = 0; c < plan->nclasses; c++) {
         int64_t parts[RT_ARENAS];
         const int64_t bytes = rankplan_peak(plan, &plan->classes[c], units, groups, parts);

@@ -40,8 +40,8 @@ void policy_divide_updates(struct propagation *propagation, int node);
 /* Remarks how much of the work every rank of the axis does in full, if that is more than a hundredth of it. */
 void policy_report_replicated(struct propagation *propagation, const char *policy, struct diags *diags);
 
-/* Splits the node so that ranks divide dimension `dim` of the operand, in so many blocks, and propagates. NULL, or why it
- * cannot be. */
+/* Splits the node so that ranks divide dimension `dim` of the operand, in so many blocks, and propagates. NULL, or why
+ * it cannot be. */
 const char *policy_pin(struct propagation *propagation, int node, int operand, int dim, int64_t blocks);
 
 /* Propagates the split that the node was given. */
@@ -64,9 +64,9 @@ int policy_constrain_stages(struct draft *draft, const struct pass_context *cont
  * loop with their only reader, if that is one of the same shape and phase. In graph->arena. */
 double *plan_node_seconds(const struct graph *graph, const struct machine *machine);
 
-/* Of a model of equal layers and what takes as long as `rest` of them, in the last stage: the layers that the slowest rank
- * takes as long as, as policy pp divides them. Stages have whole layers if that is nearly as fast as what can be had
- * with parts of layers. For predictions: no graph is needed. */
+/* Of a model of equal layers and what takes as long as `rest` of them, in the last stage: the layers that the slowest
+ * rank takes as long as, as policy pp divides them. Stages have whole layers if that is nearly as fast as what can be
+ * had with parts of layers. For predictions: no graph is needed. */
 double policy_pp_of_layers(double rest, int layers, int ranks, const struct chunks *chunks);
 
 /* Seconds of a step under a draft's splits along one mesh axis, for policies that compare several: the sum over all
