@@ -3,6 +3,7 @@
  * refused, never guessed. */
 #include "passes/plan/constrain/constraints.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #include "ir/base/str.h"
@@ -87,7 +88,6 @@ static const char *scalar(const struct reader *r, const struct line *line, const
 
 /* "INPUT,DIM" */
 static int add_dim(const struct reader *r, const struct line *line, const char *text, struct constraint *out) {
-    struct constraint_dim dim = {0};
     const char *word = scalar(r, line, text), *comma = word ? strchr(word, ',') : NULL;
     if (!word) return -1;
     const size_t before = comma ? (size_t)(comma - word) : 0;
@@ -95,9 +95,8 @@ static int add_dim(const struct reader *r, const struct line *line, const char *
     if (before < 1 || before > 2 || strspn(word, "0123456789") != before || !*after || strlen(after) > 2 ||
         after[strspn(after, "0123456789")])
         return fail_line(r, line, "a dimension is \"INPUT,DIM\", such as 0,1");
-    for (size_t i = 0; i < before; i++) dim.operand = 10 * dim.operand + (word[i] - '0');
-    for (; *after; after++) dim.dim = 10 * dim.dim + (*after - '0');
     if (out->dims.n == MAX_DIMS) return fail_line(r, line, "too many dimensions");
+    const struct constraint_dim dim = {arena_printf(r->arena, "in%d", atoi(word)), atoi(after)};
     VEC_PUSH(r->arena, &out->dims, dim);
     return 0;
 }

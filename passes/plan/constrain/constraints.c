@@ -1,6 +1,7 @@
 #include "passes/plan/constrain/constraints.h"
 
 #include <fnmatch.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "ir/base/str.h"
@@ -12,24 +13,12 @@ bool constraint_is_of_nodes(const char *word) {
     return word[strcspn(word, ":=")] == ':';
 }
 
-static bool is_digits(const char *text, size_t n) {
-    return n >= 1 && n <= 2 && strspn(text, "0123456789") >= n;
-}
-
-static int number(const char *text, size_t n) {
-    int value = 0;
-    for (size_t i = 0; i < n; i++) value = 10 * value + (text[i] - '0');
-    return value;
-}
-
 /* "in1.0", "out0.2" */
-static bool parse_dim(const char *text, struct constraint_dim *dim) {
-    dim->output = strncmp(text, "out", 3) == 0;
-    if (!dim->output && strncmp(text, "in", 2)) return false;
-    const char *operand = text + (dim->output ? 3 : 2), *dot = strchr(operand, '.');
-    if (!dot || !is_digits(operand, (size_t)(dot - operand)) || !is_digits(dot + 1, strlen(dot + 1))) return false;
-    dim->operand = number(operand, (size_t)(dot - operand));
-    dim->dim = number(dot + 1, strlen(dot + 1));
+static bool parse_dim(const char *text, struct arena *arena, struct constraint_dim *dim) {
+    const char *dot = strrchr(text, '.');
+    const size_t digits = dot ? strlen(dot + 1) : 0;
+    if (!digits || digits > 2 || dot == text || strspn(dot + 1, "0123456789") != digits) return false;
+    *dim = (struct constraint_dim){arena_copy(arena, text, (size_t)(dot - text)), atoi(dot + 1)};
     return true;
 }
 
@@ -54,7 +43,7 @@ int constraints_parse_word(struct constraints *constraints, struct arena *arena,
     if (strcmp(what, "replicate") == 0 && !at) {
         pin.kind = forbids ? CONSTRAINT_FORBID : CONSTRAINT_ALLOW;
         pin.replica = !forbids;
-    } else if (parse_dim(what, &dim)) {
+    } else if (parse_dim(what, arena, &dim)) {
         VEC_PUSH(arena, &pin.dims, dim);
     } else {
         return diag_error(diags, 205, EXIT_USAGE, arena_printf(arena, "--%s", option),
@@ -135,24 +124,22 @@ static void find_of_gradient(struct limits *limits, int id) {
     }
 }
 
-int constraint_operand(const struct dims *dims, const struct constraint_dim *listed) {
-    const int operands = listed->output ? dims->noutputs : dims->ninputs;
-    const int operand = listed->operand + (listed->output ? dims->ninputs : 0);
-    return listed->operand < operands && listed->dim < dims->operand[operand].ndim ? operand : -1;
+int constraint_operand(const struct graph *graph, int id, const struct dims *dims,
+                       const struct constraint_dim *listed) {
+    const int operand = split_operand(graph, &graph->nodes.at[id], dims, listed->tensor);
+    return operand >= 0 && listed->dim < dims->operand[operand].ndim ? operand : -1;
 }
 
-static bool divides(const struct dims *dims, const struct constraint_dim *listed, const struct node_split *split) {
-    const int operand = constraint_operand(dims, listed);
+static bool is_listed(const struct graph *graph, int id, const struct constraint *constraint, const struct dims *dims,
+                      const struct node_split *split) {
     struct cut_option options[RT_MAX_NDIM];
-    const int n = operand < 0 ? 0 : dims_cut_options(dims, operand, listed->dim, 1, 1, options);
-    for (int i = 0; i < n; i++)
-        if (options[i].split.factor == split->factor) return true;
-    return false;
-}
-
-static bool is_listed(const struct constraint *constraint, const struct dims *dims, const struct node_split *split) {
-    for (int d = 0; d < constraint->dims.n; d++)
-        if (divides(dims, &constraint->dims.at[d], split)) return true;
+    for (int d = 0; d < constraint->dims.n; d++) {
+        const struct constraint_dim *listed = &constraint->dims.at[d];
+        const int operand = constraint_operand(graph, id, dims, listed);
+        const int n = operand < 0 ? 0 : dims_cut_options(dims, operand, listed->dim, 1, 1, options);
+        for (int i = 0; i < n; i++)
+            if (options[i].split.factor == split->factor) return true;
+    }
     return false;
 }
 
@@ -160,7 +147,8 @@ bool limits_allow(const struct limits *limits, int node, const struct dims *dims
     for (int i = 0; i < limits->of[node].all.n; i++) {
         const struct constraint *constraint = limits->of[node].all.at[i];
         if (constraint->kind == CONSTRAINT_PIN) continue;
-        if (is_listed(constraint, dims, split) != (constraint->kind == CONSTRAINT_ALLOW)) return false;
+        if (is_listed(limits->graph, node, constraint, dims, split) != (constraint->kind == CONSTRAINT_ALLOW))
+            return false;
     }
     return true;
 }
@@ -175,7 +163,7 @@ static bool has_listed(const struct limits *limits, int id, const struct constra
     struct dims dims;
     const char *why;
     if (dims_bind(scratch, limits->graph, &limits->graph->nodes.at[id], &dims, &why) < 0) BUG("%s", why);
-    has = constraint_operand(&dims, listed) >= 0;
+    has = constraint_operand(limits->graph, id, &dims, listed) >= 0;
     arena_release(limits->graph->arena, scratch);
     return has;
 }
@@ -194,8 +182,8 @@ static int check_seen(const struct limits *limits, const bool *seen, struct diag
                 found = has_listed(limits, graph->order.at[k], constraint, listed);
             if (!found)
                 diag_error(diags, 437, EXIT_MALFORMED, constraint->place,
-                           "constraints: no node that it decides has a dimension %d of %s %d", listed->dim,
-                           listed->output ? "output" : "input", listed->operand);
+                           "constraints: no node that it decides has a dimension %d of %s", listed->dim,
+                           diag_quote(diags, listed->tensor));
         }
     }
     return diags->errors == before ? 0 : -1;
@@ -213,7 +201,8 @@ int constraint_axis(const struct graph *graph, const struct constraint *pin) {
 
 bool limits_pinned(const struct draft *draft, int id, const struct dims *dims, const struct constraint *pin) {
     const int axis = constraint_axis(draft->graph, pin);
-    return axis >= 0 && draft->split[id][axis].factor >= 0 && is_listed(pin, dims, &draft->split[id][axis]);
+    return axis >= 0 && draft->split[id][axis].factor >= 0 &&
+           is_listed(draft->graph, id, pin, dims, &draft->split[id][axis]);
 }
 
 int limits_refuse(struct diags *diags, const struct graph *graph, int id, const struct constraint *constraint,
@@ -254,14 +243,15 @@ static const char *against(const struct draft *draft, int id, const struct dims 
     const struct graph *graph = draft->graph;
     bool whole = true;
     if (constraint->kind == CONSTRAINT_PIN)
-        return constraint_operand(dims, &constraint->dims.at[0]) < 0 || limits_pinned(draft, id, dims, constraint)
+        return constraint_operand(graph, id, dims, &constraint->dims.at[0]) < 0 ||
+                       limits_pinned(draft, id, dims, constraint)
                    ? NULL
                    : "it is not split so";
     for (int axis = 0; axis < graph->mesh.naxes; axis++) {
         const struct node_split *split = &draft->split[id][axis];
         if (split->factor < 0) continue;
         whole = false;
-        if (is_listed(constraint, dims, split) != (constraint->kind == CONSTRAINT_ALLOW))
+        if (is_listed(graph, id, constraint, dims, split) != (constraint->kind == CONSTRAINT_ALLOW))
             return "it is split otherwise";
     }
     const bool alone = constraint->in_file && draft->limits->ranks == 1;

@@ -23,10 +23,10 @@ enum constraint_kind {
     CONSTRAINT_PIN     /* the node is split in the one listed dimension, along `axis` */
 };
 
-/* Dimension `dim` of input number `operand` of a node, or of its output. */
+/* Dimension `dim` of a tensor of a node, whose name is one of split_operand. */
 struct constraint_dim {
-    bool output;
-    int operand, dim;
+    const char *tensor;
+    int dim;
 };
 
 struct constraint {
@@ -53,7 +53,7 @@ int constraints_parse_file(struct constraints *constraints, struct arena *arena,
  * NAME=VALUE before it, as schedule=interleaved:v=2 has. */
 bool constraint_is_of_nodes(const char *word);
 
-/* Adds GLOB:TENSOR.DIM[@AXIS] or GLOB:replicate; TENSOR is in0, in1 .. or out0 .. . 0, or -1 after E0205. */
+/* Adds GLOB:TENSOR.DIM[@AXIS] or GLOB:replicate; TENSOR as in split_operand. 0, or -1 after E0205. */
 int constraints_parse_word(struct constraints *constraints, struct arena *arena, struct diags *diags,
                            const char *option, const char *word, bool forbids);
 
@@ -74,7 +74,8 @@ struct limits {
 struct limits *limits_find(const struct graph *graph, const struct constraints *constraints, bool **seen);
 
 /* The number of the listed dimension's operand in a node's annotation; -1: the node has no such dimension. */
-int constraint_operand(const struct dims *dims, const struct constraint_dim *listed);
+int constraint_operand(const struct graph *graph, int node, const struct dims *dims,
+                       const struct constraint_dim *listed);
 
 /* The axis of the mesh along which a pin divides nodes; -1: the mesh has none of several ranks. */
 int constraint_axis(const struct graph *graph, const struct constraint *pin);

@@ -22,7 +22,7 @@ const char *policy_pin(struct propagation *propagation, int id, int operand, int
 static int apply_pin(struct draft *draft, struct propagation *propagation, int id, const struct constraint *pin,
                      struct diags *diags) {
     const struct dims *dims = propagation_dims(propagation, id);
-    const int operand = constraint_operand(dims, &pin->dims.at[0]);
+    const int operand = constraint_operand(draft->graph, id, dims, &pin->dims.at[0]);
     if (operand < 0 || limits_pinned(draft, id, dims, pin)) return 0;
     const char *why = policy_pin(propagation, id, operand, pin->dims.at[0].dim, 1);
     return why ? limits_refuse(diags, draft->graph, id, pin, why) : 0;
