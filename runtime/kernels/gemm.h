@@ -128,12 +128,12 @@ void rt_gemm_half(const struct rt_packed_half *product, struct rt_block block, c
                   int pairs);
 
 /* to(rows,RT_PANEL) (+)= left(rows,depth) b(depth,RT_PANEL), b a panel of pairs that is widened in registers, rows of
- * `left` RT_GEMM_LEFT_ROW apart: Note [Few rows of halves] in gemm_few.c. rt_gemm_has_few: 1 if the processor has it.
- */
+ * `left` RT_GEMM_LEFT_ROW apart: Note [Few rows of halves] in gemm_few.c. next: what is read after b, which is
+ * prefetched and may lie behind the matrix. rt_gemm_has_few: 1 if the processor has it. */
 enum { RT_GEMM_FEW_ROWS = 12 };
 int rt_gemm_has_few(void);
-void rt_gemm_few(float *to, int64_t to_row, const float *left, const uint16_t *b, int64_t depth, int first,
-                 int64_t rows, enum rt_dtype dtype);
+void rt_gemm_few(float *to, int64_t to_row, const float *left, const uint16_t *b, const uint16_t *next, int64_t depth,
+                 int first, int64_t rows, enum rt_dtype dtype);
 
 /* Products by the library that the runtime was built with; k >= 1. 0, or -1: the library refused. Do not call them if
  * rt_gemm_library_present() is 0. */

@@ -62,15 +62,25 @@ static void add_reference(float *sum, const struct rt_packed_half *product, cons
     }
 }
 
+/* What a block reads after this part: the same columns further down, or the next columns from their beginning. */
+static const uint16_t *part_after(const struct rt_packed_half *product, const struct part *part) {
+    const int64_t p = part->p + DEPTH < product->k ? part->p + DEPTH : 0;
+    return panel_of(product, p, p ? part->j : part->j + CHUNK);
+}
+
 /* Tiles of equal height, but for one row. */
 static void add_few(float *sum, const struct rt_packed_half *product, const struct part *part, const float *left) {
     const int64_t tiles = (part->rows + RT_GEMM_FEW_ROWS - 1) / RT_GEMM_FEW_ROWS;
-    for (int64_t j = 0; j < part->width; j += RT_PANEL)
+    for (int64_t j = 0; j < part->width; j += RT_PANEL) {
+        const uint16_t *b = panel_of(product, part->p, part->j + j);
+        const uint16_t *behind =
+            j + RT_PANEL < part->width ? panel_of(product, part->p, part->j + j + RT_PANEL) : part_after(product, part);
         for (int64_t t = 0; t < tiles; t++) {
             const int64_t first = part->rows * t / tiles, rows = part->rows * (t + 1) / tiles - first;
-            rt_gemm_few(sum + first * CHUNK + j, CHUNK, left + first * LEFT_ROW,
-                        panel_of(product, part->p, part->j + j), part->depth, part->p == 0, rows, product->dtype);
+            rt_gemm_few(sum + first * CHUNK + j, CHUNK, left + first * LEFT_ROW, b, t + 1 < tiles ? b : behind,
+                        part->depth, part->p == 0, rows, product->dtype);
         }
+    }
 }
 
 /* sum += a's part times b's. */
@@ -87,7 +97,6 @@ static void add_widened(float *sum, const struct rt_packed_half *product, const 
     if (!set->multiply_turned) return add_reference(sum, product, part, left);
     if (part->rows <= widenings[product->dtype].few && rt_gemm_has_few()) return add_few(sum, product, part, left);
     const struct source source = {product, part->p, part->j};
-    const int64_t p = part->p + DEPTH < product->k ? part->p + DEPTH : 0, j = p ? part->j : part->j + CHUNK;
     set->multiply_turned(&(struct rt_turned_product){.y = sum,
                                                      .a = left,
                                                      .y_row = CHUNK,
@@ -98,7 +107,7 @@ static void add_widened(float *sum, const struct rt_packed_half *product, const 
                                                      .onto = part->p > 0,
                                                      .pack = pack_widened,
                                                      .source = &source,
-                                                     .next = (const float *)(const void *)panel_of(product, p, j),
+                                                     .next = (const float *)(const void *)part_after(product, part),
                                                      .next_step = rt_pair_rows(product->k) * RT_PANEL / 2,
                                                      .next_slices = SLICES});
 }
