@@ -18,6 +18,7 @@
 #define CHUNK          256
 #define LEFT_ROW       RT_GEMM_LEFT_ROW /* elements from one copied row of a to the next */
 #define FETCH          4                /* rows of b for each line that is fetched ahead */
+#define STREAM         64               /* rows of b from what one row of a is multiplied with to what is fetched */
 #define LINE           16               /* elements of a cache line */
 #define DISTANT        1024             /* bytes between rows that are not read in place, and their multiples */
 #define FEW_COLUMNS    128              /* for which it does not pay to copy rows of a */
