@@ -650,6 +650,7 @@ static bool all_packed(const struct graph *graph, const struct uses *uses, int t
 /* Checks that the operands that a node reads packed can be packed, and that all of their readers read them packed. */
 static void check_packing(struct verifier *v) {
     struct uses uses;
+    bool *seen = ARENA_ARRAY(v->arena, bool, v->graph->tensors.n + 1);
     graph_uses(v->graph, v->arena, &uses);
     const bool *excluded = packing_excluded(v->graph, v->arena);
     for (int i = 0; i < v->graph->order.n; i++) {
@@ -661,6 +662,8 @@ static void check_packing(struct verifier *v) {
             const int weight = node->inputs[k];
             if (weight < 0 || packing_read(v->graph, node, k) == RT_PLAIN) continue;
             any = true;
+            if (seen[weight]) continue; /* checked at its first reader */
+            seen[weight] = true;
             if (packing_possible(v->graph, &uses, excluded, weight) == RT_PLAIN)
                 fail(v, "reads packed panels of an operand that has none");
             else if (!all_packed(v->graph, &uses, weight))
