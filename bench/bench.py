@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Times rankc against its peers and writes docs/benchmarks.md and docs/images-speed.md: one command, see --help.
+"""Times rankc against its peers and writes docs/measured/benchmarks.md and docs/measured/images-speed.md: one command, see --help.
 
     meson setup build --buildtype release && ninja -C build
     bench/bench.py --build build
@@ -244,7 +244,7 @@ def options_parse():
     parser.add_argument("--patience", type=float, default=60,
                         help="seconds to wait for a quiet machine before a round [%(default)s]")
     parser.add_argument("--results", nargs="+", help="lines of JSON; the first takes the new ones [WORK/results.jsonl]")
-    parser.add_argument("--docs", default=f"{HERE}/../docs", help="where the pages are written")
+    parser.add_argument("--docs", default=f"{HERE}/../docs/measured", help="where the pages are written")
     parser.add_argument("--report", action="store_true", help="only write the pages from the results there are")
     options = parser.parse_args()
     options.attempts = options.attempts or 3 * options.rounds

@@ -4,10 +4,10 @@
     decoders.py --make ZOO [--python EXPORTER=PYTHON]..     checkpoints, references and exports, into ZOO
     decoders.py --loop ZOO [MODEL..]                        a plain loop over ONNX Runtime, for each export
     decoders.py --rankc RANKC ZOO [--plans "one tp2 .."] [--results FILE.jsonl] [--keep DIR] [MODEL..]
-    decoders.py --table docs/decoders.md --results FILE.jsonl ZOO
+    decoders.py --table docs/measured/decoders.md --results FILE.jsonl ZOO
 
 MODEL is EXPORTER/FAMILY, or one of both. The families are those of decoder_models.py, the exporters those of
-decoder_exports.py; a PYTHON has the packages of that exporter (docs/decoders.md names them). --loop says whether an export
+decoder_exports.py; a PYTHON has the packages of that exporter (docs/measured/decoders.md names them). --loop says whether an export
 itself writes what PyTorch writes, and records what 4-bit weights give. Each model is compiled with --state auto and bounds for
 batch, sequence and past. Greedy ids of 64 tokens are compared exactly; where the first two logits are nearer to each other than
 the bound of docs/numerics allows results of a plan to be apart, a row counts as equal up to there."""
@@ -283,7 +283,7 @@ onnxruntime-genai 0.18; optimum-onnx 0.1 with transformers 4.57, which also make
     python3 bench/decoder_exports.py transformers zoo --name transformers524
     python3 bench/decoders.py --loop zoo
     python3 bench/decoders.py --rankc build/frontend/rankc --results decoders.jsonl zoo
-    python3 bench/decoders.py --table docs/decoders.md --results decoders.jsonl zoo
+    python3 bench/decoders.py --table docs/measured/decoders.md --results decoders.jsonl zoo
 
 {summary}
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Times decoders beside llama.cpp and onnxruntime-genai, and writes docs/decoding-speed.md:
+"""Times decoders beside llama.cpp and onnxruntime-genai, and writes docs/measured/decoding-speed.md:
 
     bench/decoding.py prepare --build BUILD --work DIR --python PYTHON [--only GLOB]
     bench/decoding.py time --build BUILD --work DIR --python PYTHON [--only GLOB] [--rounds N]
@@ -290,7 +290,7 @@ def main():
     parser.add_argument("--python", default=sys.executable)
     parser.add_argument("--only", default="*", help="cases whose name matches GLOB")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--page", default=f"{HERE}/../docs/decoding-speed.md")
+    parser.add_argument("--page", default=f"{HERE}/../docs/measured/decoding-speed.md")
     given = parser.parse_args()
     {"prepare": prepare, "time": time, "page": page}[given.what](Bench(given))
 

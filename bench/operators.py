@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Times single operators beside ONNX Runtime, one thread each, and writes docs/operator-speeds.md:
+"""Times single operators beside ONNX Runtime, one thread each, and writes docs/measured/operator-speeds.md:
 
     bench/operators.py compile --rankc RANKC --work DIR [--only PREFIX]...
     bench/operators.py time --rankc RANKC --work DIR [--rounds N] [--only PREFIX]...

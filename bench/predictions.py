@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Compares the times that `rankc plan --machine` predicts with measured ones, on the machine at hand, and writes
-docs/predicted-and-measured.md:
+docs/measured/predicted-and-measured.md:
 
     bench/predictions.py --build BUILD [--rounds N] [--only GLOB] [--table FILE.md]
 

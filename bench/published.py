@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Published training runs, and what rankc estimates for the same model, plan and machine.
 
-    published.py --rankc RANKC --rows FILE.csv [--jobs N] [--limit SECONDS] [--page docs/published-rows.md] [-v]
+    published.py --rankc RANKC --rows FILE.csv [--jobs N] [--limit SECONDS] [--page docs/measured/published-rows.md] [-v]
 
 FILE.csv has a run in each row. Columns, in any order: source, model, params, layers, hidden, heads, kv_heads, ffn, vocab,
 seq, gpu, ngpus, tp, pp, dp, cp, ep, zero/fsdp, schedule, microbatch, global_batch, recompute, precision, notes, and the
@@ -336,10 +336,10 @@ def write_page(path, every):
 
 PAGE = """# Published training runs, as plans of rankc
 
-`bench/published.py --rankc RANKC --rows FILE.csv --page docs/published-rows.md` writes this page. A row of the table FILE.csv,
+`bench/published.py --rankc RANKC --rows FILE.csv --page docs/measured/published-rows.md` writes this page. A row of the table FILE.csv,
 which is not in this repository, is a training run that somebody published: sizes of the model, devices, how the model was
 divided, operations per second and memory. The script asks `rankc plan --model-config --machine` for the same model,
-machine and plan ([model-config.md](model-config.md), [autodist.md](autodist.md)) and compares the estimate of that plan
+machine and plan ([model-config.md](../model-config.md), [autodist.md](../autodist.md)) and compares the estimate of that plan
 with what was published. Machines are rows of [machines.def](../passes/plan/machine/machines.def): the vendors' data sheets, and
 the largest products that were measured on the device (stas00/ml-engineering). No constant is of a system or of a row.
 
@@ -399,7 +399,7 @@ def main():
     parser.add_argument("--jobs", type=int, default=os.cpu_count())
     parser.add_argument("--limit", type=float, default=120, help="seconds of processor time for a plan")
     parser.add_argument("--search", action="store_true", help="also search for the fastest plan of the same step, for the page")
-    parser.add_argument("--page", help="write docs/published-rows.md here")
+    parser.add_argument("--page", help="write docs/measured/published-rows.md here")
     parser.add_argument("-v", "--verbose", action="store_true")
     given = parser.parse_args()
     rows, every = read(given.rows), []

@@ -1,7 +1,7 @@
 #!/usr/bin/python3
 """How long --pas autodist takes, by the number of layers and of devices.
 
-    search_times.py --rankc RANKC --page docs/search-times.md
+    search_times.py --rankc RANKC --page docs/measured/search-times.md
 
 Writes the page and, beside it, its curves (search-times.svg). Each time is the least of some runs of `rankc
 plan`, which searches, plans and prints: seconds of processor time."""
@@ -88,7 +88,7 @@ def main():
 Written by `bench/search_times.py`: seconds of processor time of `rankc plan --pas autodist --machine h100 --amp bf16`,
 which has one thread, the least of {args.runs} runs. Candidates are measured on models with few layers
 ([search.h](../frontend/driver/search/search.h)), so the time that grows with the number of layers and of stages is mostly that
-of the complete plan of the chosen candidate. [autodist.md](autodist.md) describes the search.
+of the complete plan of the chosen candidate. [autodist.md](../autodist.md) describes the search.
 
 ![seconds by layers and by devices](search-times.svg)
 

@@ -72,8 +72,8 @@ static int check_search(struct parser *parser) {
     return 0;
 }
 
-/* Without --attention: on GPUs 16-bit floats take flash attention (measured in docs/gpu-results.md), and so does what
- * --model-config plans; on CPUs training in f32 does, where it is faster. */
+/* Without --attention: on GPUs 16-bit floats take flash attention (measured in docs/measured/gpu-results.md), and so
+ * does what --model-config plans; on CPUs training in f32 does, where it is faster. */
 static void choose_attention(struct options *options) {
     const bool half = options->amp || options->dtype == OPT_DTYPE_BF16 || options->dtype == OPT_DTYPE_FP16;
     const bool cuda = options->target == OPT_TARGET_CUDA;

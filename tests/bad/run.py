@@ -7,7 +7,7 @@ A row (case.py) is one input. It must end by itself with its exit code, in its t
 with a place, on lines of printable ASCII that are diagnostics; and leave everything as it was: the result of an earlier
 compile to the byte and the time, and no file beside it. Its twin, the same with hostile names (hostile.py), must end the
 same way and say so in JSON of printable ASCII. ROW is the beginning of ids: "A13", "F". The quick run leaves out the large
-inputs, which --all has; --times N compares the diagnostics of N runs. --record appends to docs/robustness.md.
+inputs, which --all has; --times N compares the diagnostics of N runs. --record appends to docs/measured/robustness.md.
 Exits with 77 (skip) without Python's onnx."""
 import dataclasses
 import json

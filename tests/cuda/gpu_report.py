@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes a page with the results of the GPU checks: gpu_report.py results/*.jsonl > docs/gpu-results.md
+"""Writes a page with the results of the GPU checks: gpu_report.py results/*.jsonl > docs/measured/gpu-results.md
 
 Results are written by `gpu.sh run`: lines of JSON, which begin with the machine that the next ones are of. If a check ran several
 times on a GPU, its last result counts. Among them may be what `bench/gpu_predictions.py --estimate MACHINE` prints: estimates of now,

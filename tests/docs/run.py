@@ -169,7 +169,7 @@ def main():
     parser.add_argument("--bless", action="store_true")
     parser.add_argument("guides", nargs="*", type=Path)
     args = parser.parse_args()
-    guides = args.guides or [args.source / "README.md", *sorted((args.source / "docs").glob("*.md"))]
+    guides = args.guides or [args.source / "README.md", *sorted((args.source / "docs").rglob("*.md"))]
     total, faults = 0, patch_faults(args.source)
     with tempfile.TemporaryDirectory() as stage:
         rankc, paths = install(args.build, args.meson, stage) if args.build else (Path(args.rankc), {})

@@ -8,7 +8,7 @@ tokens; tokens taken back; states cut, saved, restored and reset; calls that are
 be those of the rows alone, whose prompts are read in one step and whose tokens one by one, on one rank. Every fifth draw is a call of
 `rankc generate` with random options, which must write what another one does with the same draws, on one rank. The decoder
 (tests/generate) has been compared with PyTorch there. Programs are linked with the sanitized runtime of build-sanitize (or
-$SANITIZE_BUILD), or with --runtime. --record appends to docs/robustness.md."""
+$SANITIZE_BUILD), or with --runtime. --record appends to docs/measured/robustness.md."""
 import collections
 import json
 import os

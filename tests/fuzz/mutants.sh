@@ -6,7 +6,7 @@
 # Every mutant (fuzz_compile.c, mutate_protobuf.c) goes through the whole compiler in a process of its own with 10 s of processor time
 # and 2 GiB (replay.c). Models are those of tests/models, tests/training, tests/random and tests/fuzz/corpus, and those given. Builds with
 # gcc in build-sanitize (or $SANITIZE_BUILD); findings are left in its directory fuzzing/mutants. When it ends it appends a
-# row to docs/robustness.md. ASAN_OPTIONS=detect_leaks=0 makes it several times as fast.
+# row to docs/measured/robustness.md. ASAN_OPTIONS=detect_leaks=0 makes it several times as fast.
 set -eu
 
 case ${1-} in
@@ -35,5 +35,5 @@ start=$(date +%s) status=0
 tail -n 20 "$findings/log"
 printf '| %s | %s | %s | %d | %d | %s | %s |\n' "$(date +%Y-%m-%d)" "$(git rev-parse --short HEAD)" \
     "mutants compiled, seed $seed" "$mutations" $(($(date +%s) - start)) "$(sed -n 's/ files,.*//p' "$findings/log")" \
-    "$(sed -n 's/.*passed, \([0-9]*\) findings/\1/p' "$findings/log")" >>docs/robustness.md
+    "$(sed -n 's/.*passed, \([0-9]*\) findings/\1/p' "$findings/log")" >>docs/measured/robustness.md
 exit $status

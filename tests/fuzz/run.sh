@@ -5,7 +5,7 @@
 #
 # Builds with clang in build-fuzz (or $FUZZ_BUILD). Goes on from where it was stopped: the corpus it found and the number of
 # executions are kept in the build directory. When it ends, at the number, by a signal or by a finding, it appends a row to
-# docs/robustness.md. Findings are left in the build directory; each goes, minimized, into tests/fuzz/corpus.
+# docs/measured/robustness.md. Findings are left in the build directory; each goes, minimized, into tests/fuzz/corpus.
 set -eu
 
 target=${1-} wanted=${2-}
@@ -47,7 +47,7 @@ before=$done
 start=$(date +%s)
 
 report() {
-    table=docs/robustness.md
+    table=docs/measured/robustness.md
     printf '| %s | %s | %s | %d | %d | %d | %d |\n' "$(date +%Y-%m-%d)" "$(git rev-parse --short HEAD)" "fuzz $target" \
         $((done - before)) $(($(date +%s) - start)) "$(find "$own/corpus" -type f | wc -l)" \
         "$(find "$own/findings" -type f | wc -l)" >>"$table"

@@ -8,7 +8,7 @@ its inputs are those of the folder with other extents. A mutation changes sizes 
 input's), an array's type, order or values, or bytes of a file. Every run must end by itself with 0, or with 3 and an error that
 names the input; a size beyond its bounds, or two that contradict each other, must end with 3 and no output written. The
 programs are linked with the sanitized runtime of build-sanitize (or $SANITIZE_BUILD). Findings are left there.
---record appends to docs/robustness.md."""
+--record appends to docs/measured/robustness.md."""
 import os
 import random
 import shutil

@@ -6,7 +6,7 @@ PyTorch's outputs.
 
 writes DIR/NAME_FORM as export.py writes DIR/NAME. --dynamic: with open dimensions (dynamic.py), their bounds in the file `dims`;
 it counts what the exporters refuse. The attention of every family differs in a way that matters to
-recognition: see FAMILIES. tests/models/recognised.py compiles the folders and makes the table docs/recognition.md of
+recognition: see FAMILIES. tests/models/recognised.py compiles the folders and makes the table docs/measured/recognition.md of
 them. It needs PyTorch, transformers, onnx, onnxscript and numpy from pip (written for 2.15, 5.23, 1.23, 0.7 and 2.4);
 the wheels for CPUs will do.
 """

@@ -5,7 +5,7 @@
 
 DIR is a folder that export_today.py writes, NAME_FORM. Counts the operators that are left after pass `recognise` and
 compares with what PyTorch computed (file `computes`). Writes the table as Markdown, and exits 1 if one is missing that
-is not listed below with its reason. docs/recognition.md is its table over all families and forms.
+is not listed below with its reason. docs/measured/recognition.md is its table over all families and forms.
 """
 import collections
 import pathlib
@@ -26,7 +26,7 @@ that the exporter refuses the model (cohere, glm and whisper in the legacy expor
 <!-- not run: they need PyTorch and take an hour -->
 
     python3 tests/models/export_today.py --out models
-    python3 tests/models/recognised.py --rankc build/frontend/rankc --table docs/recognition.md models/*/
+    python3 tests/models/recognised.py --rankc build/frontend/rankc --table docs/measured/recognition.md models/*/
 
 For a model of your own, `rankc compile -v` reports subgraphs that nearly match a pattern: the node, and the first operand
 that is not what the pattern expects.

@@ -19,7 +19,7 @@ METHODS = {"baseline": "base", "redis": "redis", "interlaced": "interlaced", "vo
 BOUND = 0.05
 PAGE = """# Measured times of stages, through the simulator of schedules
 
-Written by `tests/pass/stage_times.py --times FILE.csv --rows FILE.csv --table docs/stage-times.md`. The simulator that
+Written by `tests/pass/stage_times.py --times FILE.csv --rows FILE.csv --table docs/measured/stage-times.md`. The simulator that
 proves schedules and draws timelines (ir/timeline.h) gets the measured times of the forward and the backward phase of
 each stage. The simulated time of a step is compared with the time that follows from the reported throughput. Source:
 artifact of "Balancing Pipeline Parallelism with Vocabulary Parallelism" (arXiv 2411.05288; 8 A100, 8 stages, 128 micro-batches,

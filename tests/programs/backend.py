@@ -6,10 +6,10 @@
 DIR is the data of ONNX's backend tests (Debian: libonnx-testdata); a TEST is a directory below it, "node/test_relu"; without
 any, all of node, simple, pytorch-operator and pytorch-converted. With --collect the cases come from the onnx package of the
 Python that runs this script: its case collector writes them into DIR if that is empty, by default a temporary directory. So
-docs/backend-tests-today.md is written in a virtual environment with the newest onnx:
+docs/measured/backend-tests.md is written in a virtual environment with the newest onnx:
 
     python3 -m venv today && today/bin/pip install onnx ml_dtypes
-    today/bin/python tests/programs/backend.py --rankc build/frontend/rankc --collect --table docs/backend-tests-today.md
+    today/bin/python tests/programs/backend.py --rankc build/frontend/rankc --collect --table docs/measured/backend-tests.md
 
 Tolerances are those of the table TOLERANCE. The results of random operators are tested for the properties that the table
 PROPERTIES names. Outcomes:

@@ -309,7 +309,7 @@ its size + 2, and run at its own sizes and at greater and smaller ones. This pag
 which says how dimensions are chosen and results compared.
 <!-- not run: it takes an hour and needs the newest onnx -->
 
-    python3 tests/programs/backend_open.py --rankc build/frontend/rankc --table docs/sizes-node-tests.md
+    python3 tests/programs/backend_open.py --rankc build/frontend/rankc --table docs/measured/sizes-node-tests.md
 
 Of {tests} tests, {excluded} are out of scope and {nothing} have nothing that could be open: no dimension greater than 1, or all of their
 inputs are what must be known at compile time. Of the other {rest}, **{passed} pass ({share:.1f} %)**, {refused} are refused for every

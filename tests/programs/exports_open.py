@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Compiles exports with open dimensions once, runs them at five sizes, and writes docs/sizes-sweep.md.
+"""Compiles exports with open dimensions once, runs them at five sizes, and writes docs/measured/sizes-sweep.md.
 
     exports_open.py --rankc RANKC --results FILE.jsonl [--plans PLAN..] [--jobs N] [--timeout SECONDS] [--bits]
                     [--table PAGE.md] [DIR...]
@@ -204,7 +204,7 @@ and width. This page is written by `tests/programs/exports_open.py --table`, whi
     python3 tests/models/export_mixtures_today.py --dynamic --out models --forms dynamo,legacy
     python3 tests/models/export_families_today.py --dynamic --out models --forms dynamo
     python3 tests/models/export_open_today.py --dynamic --out models --forms dynamo,legacy
-    python3 tests/programs/exports_open.py --rankc build/frontend/rankc --results open.jsonl --table docs/sizes-sweep.md models/*/
+    python3 tests/programs/exports_open.py --rankc build/frontend/rankc --results open.jsonl --table docs/measured/sizes-sweep.md models/*/
 
 Of the exports there, and of others that the exporters refuse:
 
@@ -268,7 +268,7 @@ def exports_in(folders):
     import dynamic
     import pathlib
     counts = dynamic.counts_of([pathlib.Path(folder) for folder in folders])
-    with open(os.path.join(exports_today.HERE, "..", "..", "docs", "exports-today.md"), encoding="utf-8") as page:
+    with open(os.path.join(exports_today.HERE, "..", "..", "docs", "measured", "exports-today.md"), encoding="utf-8") as page:
         today = set(re.findall(r"^\| (\w[^ |]*) \|", page.read(), re.M)) - {"export"}
     counts["not tried yet"] = len(today - {os.path.basename(os.path.normpath(folder)) for folder in folders})
     return "\n".join(f"- {count} {words}" for words, count in sorted(counts.items()) if count)

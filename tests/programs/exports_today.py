@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Compiles and runs exports of the newest tools under plans, compares with PyTorch, and writes docs/exports-today.md.
+"""Compiles and runs exports of the newest tools under plans, compares with PyTorch, and writes docs/measured/exports-today.md.
 
     exports_today.py --rankc RANKC --results FILE.jsonl [--plans PLAN..] [--jobs N] [--timeout SECONDS] [--table PAGE.md] [DIR...]
 
@@ -187,7 +187,7 @@ those of transformers 5.23, torchvision 0.29, diffusers 0.42, and modules of PyT
     python3 tests/models/export_diffusers_today.py --out models --forms dynamo,legacy
     python3 tests/models/export_mixtures_today.py --out models --forms dynamo,legacy
     python3 tests/models/export_families_today.py --out models --forms dynamo
-    python3 tests/programs/exports_today.py --rankc build/frontend/rankc --results exports.jsonl --table docs/exports-today.md models/*/
+    python3 tests/programs/exports_today.py --rankc build/frontend/rankc --results exports.jsonl --table docs/measured/exports-today.md models/*/
 
 {summary}
 

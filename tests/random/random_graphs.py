@@ -9,7 +9,7 @@
 Makes the graphs F .. F+M-1 of a seed (graphs.py, operators.py), lets ONNX Runtime compute them, compiles K of them as one model
 under every plan, runs it with ranks as threads, and compares (compare.py says how). A model that fails as a whole is taken
 apart, and each of its graphs tried alone. Prints a line per difference, with what gives that graph again, and the counts by
-operator; the exit status is 1 if there was a difference. --record appends the counts to docs/robustness.md.
+operator; the exit status is 1 if there was a difference. --record appends the counts to docs/measured/robustness.md.
 
 --open compiles each model once with bounds for dimensions of its inputs (open_graphs.py), and runs it at five sizes of them.
 --cases runs what is there already: directories as record.py wrote them. That needs no ONNX and no ONNX Runtime, only NumPy.
@@ -151,7 +151,7 @@ def check_recorded(args, work):
 def record(args, counted, differences, seconds):
     root = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..")
     commit = call("git", "-C", root, "rev-parse", "--short", "HEAD", status=None).stdout.strip()
-    with open(os.path.join(root, "docs", "robustness.md"), "a") as table:
+    with open(os.path.join(root, "docs", "measured", "robustness.md"), "a") as table:
         table.write(f"| {datetime.date.today()} | {commit} | random graphs, seed {args.seed}, {len(args.plans.split())} plans | "
                     f"{counted * len(args.plans.split())} | {seconds:.0f} |  | {differences} |\n")
 

@@ -136,7 +136,7 @@ def check(o, known, row, work):
 
 HEAD = f"""# Training with divided sequences
 
-Context parallelism and sequence parallelism ([sequence-parallel.md](sequence-parallel.md)) compared with one rank. Written by
+Context parallelism and sequence parallelism ([sequence-parallel.md](../sequence-parallel.md)) compared with one rank. Written by
 `tests/training/long_sequences.py --product --table`: a Llama with 6 heads, 2 of keys and values, is trained for 10 steps of
 SGD on sequences of {LENGTH} tokens, with {ACCUMULATE} micro-batches of {BATCH} sequences per unit. Losses, gradient norms and
 every parameter

@@ -285,7 +285,7 @@ def name_of(row):
 
 INTRODUCTION = f"""# Training in pipeline stages: schedules compared
 
-[guide-train.md](guide-train.md#pipeline-stages-and-schedules) says how stages and schedules are chosen and what they
+[guide-train.md](../guide-train.md#pipeline-stages-and-schedules) says how stages and schedules are chosen and what they
 do. `tests/training/pipeline.py --product --table` writes this page.
 
 ## Losses

@@ -293,7 +293,7 @@ def write_tables(path, options, equal, memory, prefetched):
 
 INTRODUCTION = """# ZeRO: losses and memory of its stages
 
-[guide-train.md](guide-train.md#zero) says what `--use-zero` does and how it is used. This page compares its stages 0 to 3
+[guide-train.md](../guide-train.md#zero) says what `--use-zero` does and how it is used. This page compares its stages 0 to 3
 in runs of six steps: the GPT-2 and Llama of tests/training, on random tokens. `tests/training/zero.py --table` writes it.
 
 A *unit* is a scale unit, a group of ranks that holds one copy of the model; under `dp` that is one rank. "Micro-batches,
