@@ -282,7 +282,7 @@ void search_predict(const struct search *search, struct candidate *c, const stru
         longest = slowest_unequal(c, search_rest(c->base));
     else if (stages > 1 && base->layers)
         longest = search_working(base->layer) *
-                  policy_pp_of_layers(search_rest(base), base->layers, (int)stages, &outline.chunks);
+                  policy_pp_of_layers(search_rest(base), base->layers, (int)stages, &c->schedule);
     const double worked = micro * longest / base->micro_batches;
     const struct exchange exchange =
         part[OUTCOME_UPDATE] > 0 ? exchanging(search, c, base, micro, worked) : (struct exchange){0};

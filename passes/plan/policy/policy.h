@@ -7,6 +7,8 @@
 #include "passes/plan/machine/machine.h"
 #include "passes/plan/propagation.h"
 
+struct schedule_choice; /* passes/plan/schedule/schedules.h */
+
 struct policy {
     const char *name;
     const char *axes; /* names of the mesh axes that it uses, separated by blanks; "FILE": those of a rule file */
@@ -67,7 +69,7 @@ double *plan_node_seconds(const struct graph *graph, const struct machine *machi
 /* Of a model of equal layers and what takes as long as `rest` of them, in the last stage: the layers that the slowest
  * rank takes as long as, as policy pp divides them. Stages have whole layers if that is nearly as fast as what can be
  * had with parts of layers. For predictions: no graph is needed. */
-double policy_pp_of_layers(double rest, int layers, int ranks, const struct chunks *chunks);
+double policy_pp_of_layers(double rest, int layers, int ranks, const struct schedule_choice *schedule);
 
 /* Seconds of a step under a draft's splits along one mesh axis, for policies that compare several: the sum over all
  * nodes of the slowest rank's time, and of all redistributions between them. */

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "ir/blocks.h"
+#include "passes/plan/schedule/schedules.h"
 #include "passes/plan/stages.h"
 #include "passes/train/training.h"
 
@@ -420,27 +421,26 @@ static double length_of(const struct equal_stages *s, int stage) {
 }
 
 /* The same as slowest_stage for the slowest rank: one of the first two, of the last two, or in the middle. */
-static double slowest_rank(const struct equal_stages *equal, const struct chunks *chunks, int ranks) {
+static double slowest_rank(const struct equal_stages *equal, const struct schedule_choice *schedule, int ranks) {
     double most = 0;
-    if (!chunks->n) return equal->slowest;
+    if (schedule->chunks == 1) return equal->slowest;
     const int some[] = {0, 1, ranks / 2, ranks - 2, ranks - 1};
-    for (int i = 0; i < 5; i++) {
+    for (int s = 0; s < 5; s++) {
         double sum = 0;
-        for (int stage = 0; stage < chunks->n; stage++)
-            if (chunks->home[stage] == some[i]) sum += length_of(equal, stage);
+        for (int i = 0; i < schedule->chunks; i++) sum += length_of(equal, schedule_chunk(schedule, ranks, some[s], i));
         most = fmax(most, sum);
     }
     return most;
 }
 
-double policy_pp_of_layers(double rest, int layers, int ranks, const struct chunks *chunks) {
+double policy_pp_of_layers(double rest, int layers, int ranks, const struct schedule_choice *schedule) {
     enum { PARTS = 8 }; /* of a layer, whose operators are whole */
-    const int stages = chunks->n ? chunks->n : ranks;
+    const int stages = schedule->chunks * ranks;
     const struct equal_stages whole = {rest, layers, stages, slowest_stage(rest, layers, stages)};
     const struct equal_stages parts = {PARTS * rest, PARTS * layers, stages,
                                        slowest_stage(PARTS * rest, PARTS * layers, stages)};
-    return whole.slowest <= nearly * parts.slowest / PARTS ? slowest_rank(&whole, chunks, ranks)
-                                                           : slowest_rank(&parts, chunks, ranks) / PARTS;
+    return whole.slowest <= nearly * parts.slowest / PARTS ? slowest_rank(&whole, schedule, ranks)
+                                                           : slowest_rank(&parts, schedule, ranks) / PARTS;
 }
 
 int policy_pp(struct draft *draft, const struct pass_context *context) {

@@ -56,7 +56,6 @@ static double slots_of(const struct outline *o, int c, struct arena *arena) {
     return (double)all * o->coordinates / o->chunks;
 }
 
-/* The outline of that many coordinates, without `chunks`. */
 static struct schedule_outline execute(const struct schedule_choice *choice, int coordinates, int micro_batches,
                                        struct arena *arena) {
     struct arena *scratch = arena_scratch(arena);
@@ -93,12 +92,11 @@ static struct schedule_outline execute(const struct schedule_choice *choice, int
 
 struct schedule_outline schedule_outline(const struct schedule_choice *choice, int coordinates, int micro_batches,
                                          struct arena *arena) {
-    enum { MOST = 16 }; /* coordinates that are executed: of more, waiting and slots grow with their number */
+    enum { MOST = 8 }; /* coordinates that are executed: of more, waiting and slots grow with their number */
     const int some = choice->grid || coordinates < MOST ? coordinates : MOST;
     const int micro = (int)(((int64_t)micro_batches * some + coordinates - 1) / coordinates);
     struct schedule_outline outline = execute(choice, some, micro, arena);
     if (some > 1) outline.waiting *= (coordinates - 1.0) / (some - 1);
     outline.slots *= (double)coordinates / some, outline.last *= (double)coordinates / some;
-    outline.chunks = schedule_chunks_of(choice, coordinates, arena);
     return outline;
 }

@@ -262,12 +262,17 @@ int schedule_check_sizes(const struct schedule_choice *choice, int coordinates, 
                       coordinates, coordinates, micro_batches == 1 ? "is" : "are", micro_batches);
 }
 
+int schedule_chunk(const struct schedule_choice *choice, int coordinates, int coordinate, int i) {
+    return i * coordinates + (choice->kind->is_v && i % 2 ? coordinates - 1 - coordinate : coordinate);
+}
+
 struct chunks schedule_chunks_of(const struct schedule_choice *choice, int coordinates, struct arena *arena) {
     const int n = choice->chunks * coordinates;
     int *home = ARENA_ARRAY(arena, int, n + 1);
     if (choice->grid) return choice->grid->chunks;
     if (choice->chunks == 1 || coordinates == 1) return (struct chunks){0};
-    for (int c = 0; c < n; c++) home[c] = choice->kind->is_v && c >= coordinates ? n - 1 - c : c % coordinates;
+    for (int c = 0; c < coordinates; c++)
+        for (int i = 0; i < choice->chunks; i++) home[schedule_chunk(choice, coordinates, c, i)] = c;
     return (struct chunks){n, home};
 }
 

@@ -56,6 +56,9 @@ int schedule_choose(struct schedule_choice *choice, const char *text, struct dia
 /* The chunks of the schedule at that many coordinates. */
 struct chunks schedule_chunks_of(const struct schedule_choice *choice, int coordinates, struct arena *arena);
 
+/* Number `i` of a coordinate's chunks, in the order of stages; not of a grid. */
+int schedule_chunk(const struct schedule_choice *choice, int coordinates, int coordinate, int i);
+
 /* True if the schedule says when gradients of weights are computed. */
 bool schedule_splits(const struct schedule_choice *choice);
 
@@ -68,9 +71,8 @@ void schedule_fill(const struct schedule_choice *choice, struct column *column);
 /* A step of the schedule with segments of equal length: forward takes a unit of time, backward two, or one and the
  * weight segment one. For predictions; what it says of 2 x coordinates micro-batches holds for more. */
 struct schedule_outline {
-    double waiting;       /* that the step takes longer than a rank's own segments, in those of a micro-batch */
-    double slots, last;   /* micro-batches whose activations a rank keeps: the one with most; the last one */
-    struct chunks chunks; /* schedule_chunks_of */
+    double waiting;     /* that the step takes longer than a rank's own segments, in those of a micro-batch */
+    double slots, last; /* micro-batches whose activations a rank keeps: the one with most; the last one */
 };
 struct schedule_outline schedule_outline(const struct schedule_choice *choice, int coordinates, int micro_batches,
                                          struct arena *arena);
