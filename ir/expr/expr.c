@@ -180,6 +180,10 @@ static int64_t pow_int(int64_t a, int64_t b) {
     return (int64_t)power;
 }
 
+static double clamped(double a, double least, double most) {
+    return a < least ? least : a > most ? most : a;
+}
+
 static double through(double a, enum rt_dtype dtype) {
     uint16_t half;
     rt_convert(&half, dtype, &a, RT_F64, 1);
@@ -389,6 +393,14 @@ const struct expr *expr_number(struct arena *arena, double number) {
 
 const struct expr *expr_call(struct arena *arena, const char *function, const struct expr *of) {
     return new_expr(arena, (struct expr){.kind = EXPR_CALL, .name = function, .nargs = 1, .arg = {of}});
+}
+
+const struct expr *expr_clamp(struct arena *arena, const struct expr *code) {
+    const struct expr *raised = code->arg[0];
+    struct expr *call = ARENA_NEW(arena, struct expr);
+    *call = (struct expr){
+        .kind = EXPR_CALL, .name = "clamp", .nargs = 3, .arg = {raised->arg[0], raised->arg[1], code->arg[1]}};
+    return call;
 }
 
 const struct expr *expr_variable(struct arena *arena, int i) {

@@ -4,8 +4,8 @@
  *   x < 0 ? 0 : x        a * b        0.5 * x * (1 + erf(x * 0.70710678118654752))
  *
  * Operators: ?: || && == != < <= > >= + - * / unary - !, calls, numbers, names. A name is an input or an attribute.
- * Functions: abs acosh asinh atanh ceil cos erf exp floor fma fmod log max min mod pow round sigmoid sign sin sqrt tanh
- * isnan isinf ...; of integers bit_and bit_or bit_xor shift_left shift_right. Constants are evaluated in f64. */
+ * Functions: abs acosh asinh atanh ceil clamp cos erf exp floor fma fmod log max min mod pow round sigmoid sign sin sqrt
+ * tanh isnan isinf ...; of integers bit_and bit_or bit_xor shift_left shift_right. Constants are evaluated in f64. */
 #ifndef IR_EXPR_EXPR_H
 #define IR_EXPR_EXPR_H
 
@@ -70,6 +70,9 @@ void expr_replace(struct expr_renaming *renaming, const char *name, const struct
 const struct expr *expr_name(struct arena *arena, const char *name);
 const struct expr *expr_number(struct arena *arena, double number);
 const struct expr *expr_call(struct arena *arena, const char *function, const struct expr *of);
+/* "clamp(x, least, most)" for an expression that expr_is_code accepts, min(max(x, least), most): the same but of NaN,
+ * which becomes 0, as it is stored. */
+const struct expr *expr_clamp(struct arena *arena, const struct expr *code);
 /* The names of a chain: v<i>, and the letter of input i. */
 const struct expr *expr_variable(struct arena *arena, int i);
 const struct expr *expr_letter(struct arena *arena, int i);

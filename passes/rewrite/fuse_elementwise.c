@@ -141,7 +141,7 @@ static int takes(const struct fuser *f, int reader, int tensor) {
  * A kernel finishes the sums of one product. Where an elementwise node joins two that are both rounded to 8 bits first,
  * as the sum of a residual connection does, the second product is finished by its own kernel: its sums of 32 bits are
  * not written. */
-enum { MOST_STEPS = 8 /* elementwise nodes from a product to the node that joins it with another */ };
+enum { MOST_STEPS = 16 /* elementwise nodes from a product to the node that joins it with another */ };
 
 /* The producer of the tensor, if it may join a chain and the tensor has no other reader. */
 static const struct node *sole_producer(const struct fuser *f, int tensor) {

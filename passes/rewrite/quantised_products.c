@@ -272,19 +272,25 @@ static bool is_sum_of_products(const struct graph *graph, const struct node *cas
     return product && op_multiplies_integers(product->op);
 }
 
-/* True if the tensor is computed from the sums of a product of integers by operators that `divided` knows. */
-static bool is_of_sums(const struct graph *graph, int tensor, int steps) {
+/* True if the tensor is computed from the sums of a product of integers, or is a sum of dequantised tensors, by
+ * operators that `divided` knows. added: the tensor is the operand of a sum. */
+static bool is_of_sums(const struct graph *graph, int tensor, int steps, bool added) {
     const struct node *node = graph_producer(graph, tensor);
+    struct dequantised d;
     if (!node || !steps) return false;
     const struct divisible *how = find_divisible(node);
     if (!how) return is_sum_of_products(graph, node);
-    if (!is_of_sums(graph, node->inputs[0], steps - 1)) return false;
+    if (added && node->op->id == OP_Mul && read_dequantised(graph, tensor, &d) && d.scale == node->inputs[1] &&
+        is_float_const(graph, d.scale))
+        return true;
+    added = added || node->op->id == OP_Add;
+    if (!is_of_sums(graph, node->inputs[0], steps - 1, added)) return false;
     return !how->second || is_float_const(graph, node->inputs[1]) ||
-           (how->first && is_of_sums(graph, node->inputs[1], steps - 1));
+           (how->first && is_of_sums(graph, node->inputs[1], steps - 1, added));
 }
 
 /* x / scale, of x that is_of_sums, with the quotient in the constants: sums are multiplied by a_scale b_scale / scale,
- * as ONNX Runtime does. */
+ * and codes by their scale / scale, as ONNX Runtime does. */
 static int divided(struct build *builder, int x, int scale) {
     const struct node node = *graph_producer(builder->graph, x);
     const struct divisible *how = find_divisible(&node);
@@ -308,7 +314,7 @@ static int requantised(struct build *builder, const struct node *round) {
     const struct tensor *s = tensor_of(builder->graph, scale);
     const struct node *node = graph_producer(builder->graph, x);
     if (!(eval_load(s->data, s->dtype, 0).f > 0) || !node || node->op->id == OP_Cast ||
-        !is_of_sums(builder->graph, x, MOST_STEPS))
+        !is_of_sums(builder->graph, x, MOST_STEPS, false))
         return REWRITE_KEPT;
     const int y = divided(builder, x, scale);
     return y < 0 ? -1 : build1(builder, OP_Round, y);

@@ -13,11 +13,12 @@
 #define ROWS_AT_ONCE 112
 #define TALLEST      14 /* rows of a tile, at most */
 
-/* sum(rows,RT_PANEL) = x(rows,4 quads) w(4 quads,RT_PANEL) + start, added to sum unless `first`. Rows of x are LEFT_ROW
+/* sum(rows,RT_PANEL) = x(rows,4 quads) w(4 quads,RT_PANEL) + start, added to sum unless `first`. Rows of x are x_row
  * apart, those of sum CHUNK. */
 struct tile {
     int32_t *sum;
     const uint8_t *x;
+    int64_t x_row;
     const int8_t *w;
     const int32_t *start;
     int64_t quads;
@@ -141,7 +142,7 @@ static void add_columns(struct work *work, int64_t p, int64_t depth) {
         if (t->packed)
             memcpy(sums, panel + rt_quad_rows(t->k) * RT_PANEL, sizeof sums);
         else
-            work->tile(&(struct tile){sums, ones, panel, none, rt_quad_rows(depth) / RT_QUAD, 1}, 1);
+            work->tile(&(struct tile){sums, ones, 0, panel, none, rt_quad_rows(depth) / RT_QUAD, 1}, 1);
         for (int c = 0; c < RT_PANEL; c++)
             start[c] = (int32_t)((uint32_t)start[c] - (uint32_t)sums[c] * (uint32_t)work->x_zero);
     }
@@ -171,16 +172,32 @@ static void subtract_zeros(struct work *work, int64_t first, int64_t rows) {
 
 /* Blocks ----------------------------------------------------------------------------------------------------------- */
 
+CLONES static void copy_rows(uint8_t *to, const struct rt_quad_product *t, int64_t row, int64_t rows, int64_t p,
+                             int64_t depth) {
+    for (int64_t i = 0; i < rows; i++)
+        rt_quad_copy(to + i * LEFT_ROW, (const uint8_t *)t->source + (row + i) * t->x_row + p, depth);
+}
+
 /* Copies elements [p, p + depth) of rows [row, row + rows), unsigned and followed by zeros up to a quad. */
 static void copy_left(struct work *work, int64_t row, int64_t rows, int64_t p, int64_t depth, int32_t *row_sum) {
     const struct rt_quad_product *t = work->product;
-    t->rows(work->left, t->source, row, rows, p, depth);
+    if (t->rows)
+        t->rows(work->left, t->source, row, rows, p, depth);
+    else
+        copy_rows(work->left, t, row, rows, p, depth);
     for (int64_t i = 0; i < rows; i++) {
         uint8_t *to = work->left + i * LEFT_ROW;
         if (t->x_signed) flip(to, depth);
         memset(to + depth, 0, (size_t)(rt_quad_rows(depth) - depth));
         if (work->has_zeros) row_sum[i] = (p ? row_sum[i] : 0) + sum_of(to, depth);
     }
+}
+
+/* Rows of x need not be copied if they are as copy_left makes them, and the rows of a tile do not displace each other
+ * from the L1 cache. */
+static int is_in_place(const struct work *work, int64_t depth) {
+    const struct rt_quad_product *t = work->product;
+    return !t->rows && !t->x_signed && !work->has_zeros && depth % RT_QUAD == 0 && t->x_row % 2048;
 }
 
 /* Gives rows [row, row + rows) of the result, whose sums begin at row `first`, to y. */
@@ -203,15 +220,24 @@ static void multiply_rows(struct work *work, int64_t row, int64_t rows) {
     const int64_t tiles = (rows + work->rows - 1) / work->rows;
     for (int64_t p = 0; p == 0 || p < t->k; p += DEPTH) {
         const int64_t depth = min_i64(t->k - p, DEPTH);
+        const int in_place = is_in_place(work, depth);
         if (!t->packed) pack(work, p, depth);
         find_start(work, p, depth);
         for (int64_t i = 0; i < tiles; i++) {
             const int64_t first = rows * i / tiles, height = rows * (i + 1) / tiles - first;
-            copy_left(work, row + first, height, p, depth, work->row_sum + first);
+            const uint8_t *x = work->left;
+            if (in_place)
+                x = (const uint8_t *)t->source + (row + first) * t->x_row + p;
+            else
+                copy_left(work, row + first, height, p, depth, work->row_sum + first);
             for (int64_t j = 0; j < work->width; j += RT_PANEL) {
-                const struct tile tile = {work->sums + first * CHUNK + j, work->left,
-                                          panel_at(work, p, j),           work->start + j,
-                                          rt_quad_rows(depth) / RT_QUAD,  p == 0};
+                const struct tile tile = {.sum = work->sums + first * CHUNK + j,
+                                          .x = x,
+                                          .x_row = in_place ? t->x_row : LEFT_ROW,
+                                          .w = panel_at(work, p, j),
+                                          .start = work->start + j,
+                                          .quads = rt_quad_rows(depth) / RT_QUAD,
+                                          .first = p == 0};
                 work->tile(&tile, (int)height);
             }
             if (p + DEPTH >= t->k) finish(work, row + first, first, height);
@@ -244,7 +270,7 @@ CLONES static void tile_plain(const struct tile *tile, int rows) {
         for (int c = 0; c < RT_PANEL; c++)
             sum[c] = (uint32_t)tile->start[c] + (tile->first ? 0 : (uint32_t)tile->sum[i * CHUNK + c]);
         for (int64_t q = 0; q < tile->quads; q++) {
-            const uint8_t *x = tile->x + i * LEFT_ROW + q * RT_QUAD;
+            const uint8_t *x = tile->x + i * tile->x_row + q * RT_QUAD;
             const int8_t *w = tile->w + q * RT_QUAD * RT_PANEL;
             for (int c = 0; c < RT_PANEL; c++)
                 sum[c] += (uint32_t)(x[0] * w[RT_QUAD * c] + x[1] * w[RT_QUAD * c + 1] + x[2] * w[RT_QUAD * c + 2] +

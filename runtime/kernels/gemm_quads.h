@@ -34,12 +34,13 @@ static inline __attribute__((always_inline)) void rt_quad_copy(uint8_t *to, cons
     if (n & 1) *to = *from;
 }
 
-/* y(m,n) = (x(m,k) - x_zero) (w(k,n) - w_zero) + bias; the rows of x are those that `rows` copies. */
+/* y(m,n) = (x(m,k) - x_zero) (w(k,n) - w_zero) + bias; the rows of x lie in memory, or are those that `rows` copies. */
 struct rt_quad_product {
     void *y; /* (m,n) of i32, or what the epilogue makes of it */
     int64_t m, k, n;
-    rt_quad_rows_of *rows;
-    const void *source; /* of `rows` */
+    rt_quad_rows_of *rows; /* NULL: source is x, in rows that are x_row apart */
+    const void *source;    /* of `rows` */
+    int64_t x_row;
     int x_signed;
     int32_t x_zero;
     const void *w; /* panels of quads, or (k,n) in rows that are w_row apart, or (n,k) if turned */

@@ -101,6 +101,10 @@ static void test_functions_of_three(void **state) {
         assert_same("fma", value_of("fma(a, b, 1)", real(a), real(b), real(0)).f, fma(a, b, 1));
     }
     assert_true(value_of("fma(a, b, c)", real(next), real(past), real(-(next * past))).f != 0);
+    assert_same("clamp", value_of("clamp(a, 0, 255)", real(300), real(0), real(0)).f, 255);
+    assert_same("clamp", value_of("clamp(a, -128, 127)", real(-300), real(0), real(0)).f, -128);
+    assert_same("clamp", value_of("clamp(a, -128, 127)", real(NAN), real(0), real(0)).f, 0);
+    assert_same("clamp", value_of("clamp(a, b, c)", real(2.5), real(-1), real(3)).f, 2.5);
 }
 
 static void test_comparisons(void **state) {

@@ -9,14 +9,16 @@
 struct windows {
     struct rt_window window;
     const uint8_t *x;
-    int64_t channels; /* of a group */
-    int64_t pixel;    /* elements from one position of x to the next, where channels are last */
+    const uint8_t *end; /* of x */
+    int64_t channels;   /* of a group */
+    int64_t pixel;      /* elements from one position of x to the next, where channels are last */
     uint8_t zero;
 };
 
 static struct windows windows_of(struct rt_window window, const void *x, int64_t channels, int64_t pixel,
                                  const void *x_zero) {
-    return (struct windows){window, x, channels, pixel, x_zero ? *(const uint8_t *)x_zero : 0};
+    return (struct windows){
+        .window = window, .x = x, .channels = channels, .pixel = pixel, .zero = x_zero ? *(const uint8_t *)x_zero : 0};
 }
 
 IN_CLONE void find_output(int64_t o[3], const struct rt_window *window, int64_t at) {
@@ -46,6 +48,13 @@ IN_CLONE int64_t run_of(const struct windows *w, const int64_t at[3], int64_t k2
     return min_i64(window->k[2] - k2, window->x[2] - at[2]);
 }
 
+/* Copies n elements of x; where x has more behind them, in whole blocks, the last of which ends in what is written
+ * next, or in spare room. */
+IN_CLONE void copy_run(uint8_t *to, const struct windows *w, const uint8_t *from, int64_t n) {
+    if (from + n + RT_QUAD_SPARE > w->end) return rt_quad_copy(to, from, n);
+    for (int64_t i = 0; i < n; i += RT_QUAD_SPARE) memcpy(to + i, from + i, RT_QUAD_SPARE);
+}
+
 /* Part [p, p + depth) of the window of output position o of an image. */
 IN_CLONE void copy_window(uint8_t *to, const struct windows *w, const uint8_t *x, const int64_t o[3],
                           const int64_t first[3], int64_t offset, int64_t depth) {
@@ -56,7 +65,7 @@ IN_CLONE void copy_window(uint8_t *to, const struct windows *w, const uint8_t *x
                                rt_window_at(window, 2, o[2], k[2])};
         const int64_t run = run_of(w, at, k[2]), n = min_i64((run ? run : 1) * w->channels - offset, depth);
         if (run)
-            rt_quad_copy(to, x + ((at[0] * window->x[1] + at[1]) * window->x[2] + at[2]) * w->pixel + offset, n);
+            copy_run(to, w, x + ((at[0] * window->x[1] + at[1]) * window->x[2] + at[2]) * w->pixel + offset, n);
         else
             memset(to, w->zero, (size_t)n);
         k[2] += run ? run : 1;
@@ -84,6 +93,14 @@ CLONES static void copy_last(uint8_t *to, const void *source, int64_t row, int64
     }
 }
 
+/* True if each window is one position of x, in the same order. */
+static int is_pointwise(const struct rt_window *window) {
+    int same = window->taps == 1;
+    for (int d = 0; d < 3; d++)
+        same = same && window->stride[d] == 1 && !window->begin[d] && window->x[d] == window->y[d];
+    return same;
+}
+
 int rt_int_conv_packed(struct rt *rt, void *y, const void *x, const void *w, const void *x_zero, const void *w_zero,
                        const int32_t *bias, enum rt_dtype x_type, enum rt_dtype w_type, int per_channel, int ndim,
                        const int64_t *x_dims, const int64_t *w_dims, const int64_t *y_dims, int64_t groups,
@@ -91,18 +108,21 @@ int rt_int_conv_packed(struct rt *rt, void *y, const void *x, const void *w, con
                        const struct rt_epilogue_int *epilogue) {
     const struct rt_window window = last_window(ndim, x_dims, y_dims, w_dims + 2, stride, dilation, before);
     const int64_t channels = x_dims[ndim - 1], results = y_dims[ndim - 1], m = y_dims[0] * window.y_plane;
+    const int pointwise = is_pointwise(&window);
     if (m == 0 || results == 0) return RT_OK;
     /* A group that begins within a panel overwrites results of the group before, which therefore is computed later. */
     for (int64_t g = groups - 1; g >= 0; g--) {
         const int64_t end = (g + 1) * (results / groups), first = g * (results / groups) / RT_PANEL * RT_PANEL;
-        const struct windows windows =
+        struct windows windows =
             windows_of(window, (const uint8_t *)x + g * channels / groups, channels / groups, channels, x_zero);
+        windows.end = (const uint8_t *)x + x_dims[0] * window.x_plane * channels;
         const struct rt_quad_product product = {.y = y,
                                                 .m = m,
                                                 .k = channels / groups * window.taps,
                                                 .n = results,
-                                                .rows = copy_last,
-                                                .source = &windows,
+                                                .rows = pointwise ? NULL : copy_last,
+                                                .source = pointwise ? (const void *)windows.x : &windows,
+                                                .x_row = channels,
                                                 .x_signed = x_type == RT_I8,
                                                 .x_zero = rt_int_zero(x_zero, x_type),
                                                 .w = w,

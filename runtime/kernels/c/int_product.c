@@ -35,17 +35,6 @@ void rt_int_multiply(struct rt *rt, const struct rt_quad_product *product, int64
     }
 }
 
-struct matrix {
-    const uint8_t *x;
-    int64_t row;
-};
-
-CLONES static void copy_rows(uint8_t *to, const void *source, int64_t row, int64_t rows, int64_t p, int64_t depth) {
-    const struct matrix *matrix = source;
-    for (int64_t i = 0; i < rows; i++)
-        rt_quad_copy(to + i * RT_QUAD_ROW, matrix->x + (row + i) * matrix->row + p, depth);
-}
-
 int rt_int_matmul_finished(struct rt *rt, void *y, const void *x, const void *w, const void *x_zero, const void *w_zero,
                            const int32_t *bias, enum rt_dtype x_type, enum rt_dtype w_type, int per_column,
                            int64_t batch, int64_t m, int64_t k, int64_t n, int turned, int packed,
@@ -55,13 +44,12 @@ int rt_int_matmul_finished(struct rt *rt, void *y, const void *x, const void *w,
     if (m == 0 || n == 0) return RT_OK;
 #pragma omp parallel for num_threads(rt_pieces(batch)) if (many && pays(batch, m, k, n))
     for (int64_t b = 0; b < batch; b++) {
-        const struct matrix matrix = {(const uint8_t *)x + b * m * k, k};
         const struct rt_quad_product product = {.y = y,
                                                 .m = m,
                                                 .k = k,
                                                 .n = n,
-                                                .rows = copy_rows,
-                                                .source = &matrix,
+                                                .source = (const uint8_t *)x + b * m * k,
+                                                .x_row = k,
                                                 .x_signed = x_type == RT_I8,
                                                 .x_zero = rt_int_zero(x_zero, x_type),
                                                 .w = (const uint8_t *)w + (packed ? 0 : b * k * n),

@@ -202,12 +202,21 @@ RT_CAST_WHOLE(uint32_t, u32, 0, UINT32_MAX, RT_CAST_FLOAT_WHOLE)
 RT_CAST_WHOLE(uint16_t, u16, 0, UINT16_MAX, RT_CAST_FLOAT_NARROW)
 RT_CAST_WHOLE(uint8_t, u8, 0, UINT8_MAX, RT_CAST_FLOAT_NARROW)
 
-/* Quantised values: an integer that f32 holds, between two numbers of the type; NaN becomes 0. */
+/* Between two numbers; NaN counts as 0. */
+#define RT_CLAMP(T, t)                                                                                                 \
+    RT_INLINE T rt_clamp_##t(T x, T least, T most) {                                                                   \
+        T inside = least == 0 || x == x ? x : 0; /* a NaN is not above `least` */                                      \
+        inside = inside > least ? inside : least;                                                                      \
+        return inside < most ? inside : most;                                                                          \
+    }
+
+RT_CLAMP(float, f32)
+RT_CLAMP(double, f64)
+
+/* Quantised values: an integer that f32 holds, between two numbers of the type. */
 #define RT_CODE(T, t)                                                                                                  \
     RT_INLINE T rt_code_##t(float x, float least, float most) {                                                        \
-        float inside = least == 0 || x == x ? x : 0; /* a NaN is not above `least` */                                  \
-        inside = inside > least ? inside : least;                                                                      \
-        return (T)(int32_t)(inside < most ? inside : most);                                                            \
+        return (T)(int32_t)rt_clamp_f32(x, least, most);                                                               \
     }
 
 RT_CODE(int8_t, i8)
