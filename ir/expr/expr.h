@@ -4,8 +4,9 @@
  *   x < 0 ? 0 : x        a * b        0.5 * x * (1 + erf(x * 0.70710678118654752))
  *
  * Operators: ?: || && == != < <= > >= + - * / unary - !, calls, numbers, names. A name is an input or an attribute.
- * Functions: abs acosh asinh atanh ceil clamp cos erf exp floor fma fmod log max min mod pow round sigmoid sign sin sqrt
- * tanh isnan isinf ...; of integers bit_and bit_or bit_xor shift_left shift_right. Constants are evaluated in f64. */
+ * Functions: abs acosh asinh atanh ceil clamp cos erf exp floor fma fmod log max min mod pow round sigmoid sign sin
+ * sqrt tanh isnan isinf ...; of integers bit_and bit_or bit_xor shift_left shift_right. Constants are evaluated in
+ * f64. */
 #ifndef IR_EXPR_EXPR_H
 #define IR_EXPR_EXPR_H
 

@@ -202,21 +202,28 @@ RT_CAST_WHOLE(uint32_t, u32, 0, UINT32_MAX, RT_CAST_FLOAT_WHOLE)
 RT_CAST_WHOLE(uint16_t, u16, 0, UINT16_MAX, RT_CAST_FLOAT_NARROW)
 RT_CAST_WHOLE(uint8_t, u8, 0, UINT8_MAX, RT_CAST_FLOAT_NARROW)
 
-/* Between two numbers; NaN counts as 0. */
-#define RT_CLAMP(T, t)                                                                                                 \
-    RT_INLINE T rt_clamp_##t(T x, T least, T most) {                                                                   \
-        T inside = least == 0 || x == x ? x : 0; /* a NaN is not above `least` */                                      \
-        inside = inside > least ? inside : least;                                                                      \
-        return inside < most ? inside : most;                                                                          \
-    }
+/* An integer x between two integers of 8 bits; NaN counts as 0. */
+RT_INLINE double rt_clamp_f64(double x, double least, double most) {
+    return x != x ? 0 : x < least ? least : x > most ? most : x;
+}
 
-RT_CLAMP(float, f32)
-RT_CLAMP(double, f64)
+/* The same, less `least`. Numbers from 0 on are ordered as their bits are, of which compilers vectorise the lesser and
+ * the greater; of floats with a NaN among them they do not. */
+RT_INLINE float rt_above_f32(float x, float least, float most) {
+    const int32_t end = (int32_t)rt_f32_bits(most - least);
+    int32_t bits = (int32_t)(x == x ? rt_f32_bits(x - least) : rt_f32_bits(0 - least));
+    bits = bits > 0 ? bits : 0;
+    return rt_f32_of_bits((uint32_t)(bits < end ? bits : end));
+}
 
-/* Quantised values: an integer that f32 holds, between two numbers of the type. */
+RT_INLINE float rt_clamp_f32(float x, float least, float most) {
+    return least == 0 ? rt_above_f32(x, least, most) : rt_above_f32(x, least, most) + least;
+}
+
+/* Quantised values: the same as an integer. */
 #define RT_CODE(T, t)                                                                                                  \
     RT_INLINE T rt_code_##t(float x, float least, float most) {                                                        \
-        return (T)(int32_t)rt_clamp_f32(x, least, most);                                                               \
+        return (T)((int32_t)rt_above_f32(x, least, most) + (int32_t)least);                                            \
     }
 
 RT_CODE(int8_t, i8)
