@@ -143,6 +143,50 @@ CLONES static void greatest(uint8_t *y, const uint8_t *x, int64_t n, int is_sign
     for (int64_t i = 0; i < n; i++) y[i] = (uint8_t)(x[i] ^ sign) > (uint8_t)(y[i] ^ sign) ? x[i] : y[i];
 }
 
+enum { ROW_ROOM = 4096 }; /* elements of a row whose greatest are found at a time */
+
+/* n results of a row of an image of one channel: in each column of x the greatest of the window's rows,
+ * then the greatest of columns, of which there are at most ROW_ROOM. o: the first result. */
+CLONES static void pool_columns(uint8_t *to, const uint8_t *x, int is_signed, const struct rt_window *window,
+                                const int64_t o[3], int64_t n) {
+    const uint8_t sign = is_signed ? 0x80 : 0;
+    const int64_t column = rt_window_at(window, 2, o[2], 0);
+    const int64_t from = max_i64(column, 0), end = rt_window_at(window, 2, o[2] + n - 1, window->k[2] - 1) + 1;
+    const int64_t inside = min_i64(end, window->x[2]) - from;
+    uint8_t most[ROW_ROOM];
+    memset(most, sign, (size_t)(end - column));
+    for (int64_t k = 0; k < window->k[0] * window->k[1]; k++) {
+        const int64_t i = rt_window_at(window, 0, o[0], k / window->k[1]),
+                      j = rt_window_at(window, 1, o[1], k % window->k[1]);
+        if (rt_window_inside(window, 0, i) && rt_window_inside(window, 1, j) && inside > 0)
+            greatest(most + from - column, x + (i * window->x[1] + j) * window->x[2] + from, inside, is_signed);
+    }
+    for (int64_t c = 0; c < n; c++) {
+        uint8_t best = 0;
+        for (int64_t k = 0; k < window->k[2]; k++) {
+            const uint8_t one = most[c * window->stride[2] + k * window->dilation[2]] ^ sign;
+            best = one > best ? one : best;
+        }
+        to[c] = best ^ sign;
+    }
+}
+
+/* Images of one channel. False: their windows are too wide. */
+static int pool_rows(uint8_t *y, const uint8_t *x, int is_signed, const struct rt_window *window, int64_t images) {
+    const int64_t rows = window->y[0] * window->y[1], width = window->y[2];
+    const int64_t reach = (window->k[2] - 1) * window->dilation[2] + 1;
+    if (reach > ROW_ROOM) return 0;
+    const int64_t most = (ROW_ROOM - reach) / window->stride[2] + 1;
+#pragma omp parallel for num_threads(rt_pieces(images *rows)) if (images * rows * width * window->taps >= PARALLEL_WORK)
+    for (int64_t row = 0; row < images * rows; row++) {
+        int64_t o[3] = {row % rows / window->y[1], row % window->y[1], 0};
+        const uint8_t *image = x + row / rows * window->x_plane;
+        for (; o[2] < width; o[2] += most)
+            pool_columns(y + row * width + o[2], image, is_signed, window, o, min_i64(width - o[2], most));
+    }
+    return 1;
+}
+
 /* Images of (i.., channels). */
 static void pool_images(uint8_t *y, const uint8_t *x, int is_signed, const struct rt_window *window, int64_t images,
                         int64_t channels) {
@@ -170,6 +214,7 @@ void rt_int_max_pool(void *y, const void *x, enum rt_dtype dtype, int last, int 
                      const int64_t *before) {
     const struct rt_window window = last ? last_window(ndim, x_dims, y_dims, extents, stride, dilation, before)
                                          : rt_window_of(ndim, x_dims, extents, y_dims, stride, dilation, before);
+    if (!last && pool_rows(y, x, dtype == RT_I8, &window, x_dims[0] * x_dims[1])) return;
     pool_images(y, x, dtype == RT_I8, &window, last ? x_dims[0] : x_dims[0] * x_dims[1], last ? x_dims[ndim - 1] : 1);
 }
 
