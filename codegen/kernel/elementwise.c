@@ -331,9 +331,23 @@ static const char *stem_of(const struct loops *loops) {
     return words ? arena_printf(loops->arena, "fused_%s", words) : loops->node->op->name;
 }
 
+/* The target's call that casts all elements in a row from f32 to a 16-bit type, which compilers do not do with the
+ * processor's instructions. NULL: there is none, or the node is something else. */
+static const char *cast_function(const struct loops *loops) {
+    const enum rt_dtype to = loops->graph->tensors.at[loops->node->outputs[0]].dtype;
+    if (!loops->target->cast_to_half || !loops_are_cast(loops) || loops->n != 1 || loops->stride[0][0] != 1)
+        return NULL;
+    if (rt_dtypes[to].kind != RT_KIND_HALF || loops->graph->tensors.at[loops->node->inputs[0]].dtype != RT_F32)
+        return NULL;
+    return arena_printf(loops->arena, "%s%s", loops->target->cast_to_half, rt_dtypes[to].name);
+}
+
 static const char *function_of(struct kernels *kernels, struct loops *loops) {
     struct tmpl_env *env = tmpl_env(kernels->arena, NULL);
     make_loops(loops);
+    const char *cast = cast_function(loops);
+    loops->flat = loops->flat || cast;
+    if (cast) return cast;
     loops->width = loops_width(loops);
     loops->open = loops_are_open(loops);
     tmpl_list(env, "named");

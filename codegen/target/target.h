@@ -60,6 +60,7 @@ struct target {
     const struct target_function *functions; /* ends with NULLs */
     const char *call_prefix;                 /* of calls of the runtime: "rt_" */
     const struct target_arguments *arguments;
+    const char *cast_to_half;          /* the call before the type's name that casts arrays of f32; NULL: none */
     const char *copy;                  /* opens a call that copies bytes in arenas: (to, from, bytes */
     const char *unsafe_in_paths;       /* bytes that its compiler interprets in the path of its working directory;
                                                 NULL: none */

@@ -145,6 +145,7 @@ const struct target target_c = {.name = "c",
                                 .functions = target_c_functions,
                                 .call_prefix = "rt_",
                                 .arguments = &target_c_arguments,
+                                .cast_to_half = "rt_cast_all_f32_",
                                 .copy = "memcpy(",
                                 .device = "rt_host",
                                 .kernels = {.of = target_c_kernels}};

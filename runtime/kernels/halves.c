@@ -3,6 +3,8 @@
 #include "../base/clones.h"
 #include "../base/number/half.h"
 #include "../base/shape/panel.h"
+#include "c/internal.h"
+#include "c/kernels.h"
 
 #include <string.h>
 
@@ -140,6 +142,8 @@ DEFINE_VECTORS(fp16, f16c, F16C, 8)
 #define BEST_fp16(stem) stem##_plain
 #endif
 
+enum { CAST_TOGETHER = 4096 };
+
 #define DEFINE_HALVES(s)                                                                                               \
     void rt_widen_##s(float *to, const uint16_t *from, int64_t n) {                                                    \
         BEST_##s(widen_##s)(to, from, n);                                                                              \
@@ -149,6 +153,10 @@ DEFINE_VECTORS(fp16, f16c, F16C, 8)
     }                                                                                                                  \
     void rt_widen_panel_##s(float *to, const uint16_t *from, int64_t depth) {                                          \
         BEST_##s(widen_panel_##s)(to, from, depth);                                                                    \
+    }                                                                                                                  \
+    void rt_cast_all_f32_##s(uint16_t *y, const float *x, int64_t n) {                                                 \
+        _Pragma("omp parallel for num_threads(rt_pieces(parts_of(n, CAST_TOGETHER))) if (n >= PARALLEL_WORK)") for (   \
+            int64_t i = 0; i < n; i += CAST_TOGETHER) rt_narrow_##s(y + i, x + i, min_i64(CAST_TOGETHER, n - i));      \
     }
 
 DEFINE_HALVES(bf16)

@@ -14,7 +14,7 @@ struct half {
     float (*widen_one)(uint16_t);
     uint16_t (*narrow_one)(float);
     void (*widen)(float *, const uint16_t *, int64_t);
-    void (*narrow)(uint16_t *, const float *, int64_t);
+    void (*narrow)(uint16_t *, const float *, int64_t), (*cast_all)(uint16_t *, const float *, int64_t);
     void (*softmax)(uint16_t *, const uint16_t *, int64_t, int64_t, int64_t);
     void (*log_softmax)(uint16_t *, const uint16_t *, int64_t, int64_t, int64_t);
     void (*layernorm)(uint16_t *, const uint16_t *, const uint16_t *, const uint16_t *, int64_t, int64_t, double);
@@ -32,12 +32,12 @@ struct half {
 };
 
 static const struct half halves[] = {
-    {"bf16", rt_bf16_to_f32, rt_f32_to_bf16, rt_widen_bf16, rt_narrow_bf16, rt_softmax_bf16, rt_log_softmax_bf16,
-     rt_layernorm_bf16, rt_rmsnorm_bf16, rt_rope_bf16_by_bf16, rt_rope_bf16_by_f32, rt_attention_bf16,
-     rt_attention_f32_by_bf16},
-    {"fp16", rt_f16_to_f32, rt_f32_to_f16, rt_widen_fp16, rt_narrow_fp16, rt_softmax_fp16, rt_log_softmax_fp16,
-     rt_layernorm_fp16, rt_rmsnorm_fp16, rt_rope_fp16_by_fp16, rt_rope_fp16_by_f32, rt_attention_fp16,
-     rt_attention_f32_by_fp16}};
+    {"bf16", rt_bf16_to_f32, rt_f32_to_bf16, rt_widen_bf16, rt_narrow_bf16, rt_cast_all_f32_bf16, rt_softmax_bf16,
+     rt_log_softmax_bf16, rt_layernorm_bf16, rt_rmsnorm_bf16, rt_rope_bf16_by_bf16, rt_rope_bf16_by_f32,
+     rt_attention_bf16, rt_attention_f32_by_bf16},
+    {"fp16", rt_f16_to_f32, rt_f32_to_f16, rt_widen_fp16, rt_narrow_fp16, rt_cast_all_f32_fp16, rt_softmax_fp16,
+     rt_log_softmax_fp16, rt_layernorm_fp16, rt_rmsnorm_fp16, rt_rope_fp16_by_fp16, rt_rope_fp16_by_f32,
+     rt_attention_fp16, rt_attention_f32_by_fp16}};
 #define EACH_HALF(half) for (const struct half *half = halves; half < halves + 2; half++)
 
 /* An array and its widened copy. */
@@ -90,6 +90,8 @@ static void test_rows_of_all_values(void **state) {
         for (int i = 0; i + 1 < ALL; i += 2) sums[i] = (wide[i] + wide[i + 1]) / 2; /* in the middle between two */
         half->narrow(back, sums, ALL - 3);
         same(half, back, sums, ALL - 3, "narrowing");
+        half->cast_all(back, sums, ALL - 3);
+        same(half, back, sums, ALL - 3, "casting");
     }
     test_free_all();
 }

@@ -22,6 +22,7 @@
 #define MOST_VECTORS 8
 #define WEIGHED      4096 /* pixels of a band, whose products with x are added up for weights */
 #define TOGETHER     5    /* window elements whose sums stay in registers */
+#define DOWN         4    /* neighbouring rows of y that are computed together */
 
 /* The layout, except for what depends on the number of rows; each plane has room for a tile behind its last row. */
 static struct rt_direct layout(const struct rt_conv *conv) {
@@ -45,6 +46,11 @@ static int is_direct(const struct rt_conv *conv) {
     for (int d = 1; d < 3; d++)
         if (w->y[d] > 1 << 16 || w->stride[d] > 64 || w->dilation[d] > 1 << 16) return 0;
     return 1;
+}
+
+/* True if the windows of DOWN neighbouring rows of y overlap, and their rows of x lie one after the other. */
+static int shares_rows(const struct rt_window *w) {
+    return w->stride[1] == 1 && w->dilation[1] == 1 && w->k[1] >= DOWN;
 }
 
 int rt_conv_direct_weighs(struct rt_direct *direct, const struct rt_conv *conv, size_t element) {

@@ -92,6 +92,11 @@ RT_HALVES(RT_DECLARE_PACKED_HALF)
 
 RT_HALVES(RT_DECLARE_PACKED_BY_HALF)
 
+/* y(n) = x(n) in 16 bits, to nearest even: rt_cast_f32_<half> of math.h by the processor's instructions. */
+#define RT_DECLARE_CAST(T, s) void rt_cast_all_f32_##s(T *y, const float *x, int64_t n);
+
+RT_HALVES(RT_DECLARE_CAST)
+
 /* --- 8-bit floats --- */
 
 /* q = fp8(x * *scale), as base/number/fp8.h converts; *most = the largest |x|, NaN if x has a NaN. */

@@ -11,11 +11,12 @@
 
 enum {
     LANES = RT_LANES,
-    CHAINS = 8,      /* vectors, or rows, that are reduced at a time */
-    BLOCK = 64,      /* rows that are read again for each lane; a multiple of LANES */
-    TILE = 128,      /* neighbouring columns that are reduced together, where the reduced dimension is not the last */
-    ROW_BLOCK = 512, /* elements of a row of halves that are widened together */
-    BAND = 64        /* short rows that are reduced together, where it is */
+    CHAINS = 8,        /* vectors, or rows, that are reduced at a time */
+    BLOCK = 64,        /* rows that are read again for each lane; a multiple of LANES */
+    TILE = 128,        /* neighbouring columns that are reduced together, where the reduced dimension is not the last */
+    ROW_BLOCK = 512,   /* elements of a row of halves that are widened together */
+    BAND = 64,         /* short rows that are reduced together, where it is */
+    ABREAST_MOST = 512 /* columns of a scan at a time */
 };
 
 /* Rows of r elements of which one call reduces so many. */
