@@ -123,13 +123,17 @@ static int add(struct finder *finder, struct sliced sliced) {
     return finder->slices->at.n - 1;
 }
 
-/* Adds a tensor of the plan; tensors of the same bytes and cuts share an entry. */
+/* Adds a tensor of the plan; tensors of the same bytes and cuts share an entry. Of a matrix of an adapter that no file
+ * has zeros are stored. */
 static int find_loaded(struct finder *finder, int id) {
     const struct graph *graph = finder->plan->graph;
     const struct tensor *tensor = &graph->tensors.at[id];
     struct sliced sliced = describe(tensor);
     add_cuts(&sliced, &graph->mesh, tensor);
-    if (tensor->kind == TENSOR_CONST) return add(finder, sliced);
+    if (tensor->kind != TENSOR_CONST && tensor->stored.file < 0) /* it has an initial value, which takes their place */
+        sliced.bytes =
+            ARENA_ARRAY(finder->arena, unsigned char, tensor_elements(tensor) * (int64_t)rt_dtype_bytes(sliced.dtype));
+    if (sliced.bytes) return add(finder, sliced);
     const char *part = part_text(finder, tensor, &sliced), *place = place_text(finder, tensor);
     const int found = map_get(&finder->parts, part, strlen(part));
     if (found >= 0) return found;

@@ -17,8 +17,8 @@ static bool is_known(const struct graph *graph, int id) {
     if (id < 0) return true;
     const struct tensor *tensor = &graph->tensors.at[id];
     if (tensor->kind == TENSOR_CONST) return true;
-    return tensor->kind == TENSOR_WEIGHT && (!graph->train || tensor->constant) && tensor->data &&
-           tensor_bytes(tensor) <= FOLD_WEIGHT_BYTES;
+    if (tensor->kind != TENSOR_WEIGHT || (graph->keeps && tensor->ndim == 2)) return false;
+    return (!graph->train || tensor->constant) && tensor->data && tensor_bytes(tensor) <= FOLD_WEIGHT_BYTES;
 }
 
 static double points_of(const struct graph *graph, const struct node *node) {

@@ -219,6 +219,7 @@ struct graph {
     struct mesh mesh;
     struct chunks chunks;
     bool train; /* weights may change at run time and are not folded */
+    bool keeps; /* nor are others yet, since adapters find them by name; not part of text IR */
     /* Of inference: how often a step executes the graph, each time on further samples; 0: once. In training the number
      * is that of struct training. */
     int micro_batches;

@@ -502,6 +502,7 @@ static int import_once(struct arena *arena, struct diags *diags, struct onnx_mod
     graph_init(graph, arena, rt_path_name(model->path));
     *out = graph;
     graph->train = options->train;
+    graph->keeps = options->keeps;
     import_exporter(&import);
     onnx_op_index(&import.rows, arena);
     map_init(&import.missing_index, arena);

@@ -57,6 +57,7 @@ struct import_options {
     int specimen;                  /* of open sizes (ir/open.h) */
     enum rt_dtype dtype;           /* every float tensor becomes this; RT_DTYPE_NONE: all keep the model's types */
     bool train;                    /* weights are trained: nodes computed from them are not folded */
+    bool keeps;                    /* nor are those computed from matrices (struct graph) */
     bool sync_batch_norm;          /* --sync-batch-norm */
     const char *state;             /* --state; NULL: not given */
     const char *state_names;       /* IN=OUT,.. that --state auto knows beside the usual names; NULL: none */

@@ -80,21 +80,25 @@ double lora_scale(const struct lora_rule *rule) {
 
 /* Names ------------------------------------------------------------------------------------------------------------ */
 
-char lora_matrix(const struct graph *graph, const struct tensor *weight, const char **module) {
-    const size_t length = strlen(weight->name), end = strlen(suffixes['A']);
-    for (int matrix = 'A'; matrix <= 'B' && weight->mark == MARK_ADAPTER && length > end; matrix++) {
-        if (strcmp(weight->name + length - end, suffixes[matrix]) != 0) continue;
-        if (module) *module = arena_copy(graph->arena, weight->name, length - end);
+char lora_matrix_of_name(struct arena *arena, const char *name, const char **module) {
+    const size_t length = strlen(name), end = strlen(suffixes['A']);
+    for (int matrix = 'A'; matrix <= 'B' && length > end; matrix++) {
+        if (strcmp(name + length - end, suffixes[matrix]) != 0) continue;
+        *module = arena_copy(arena, name, length - end);
         return (char)matrix;
     }
     return 0;
+}
+
+static char matrix_of(const struct graph *graph, const struct tensor *weight, const char **module) {
+    return weight->mark == MARK_ADAPTER ? lora_matrix_of_name(graph->arena, weight->name, module) : 0;
 }
 
 const struct init_rule *lora_init_of(const struct training *training, const struct graph *graph,
                                      const struct tensor *weight) {
     const char *module;
     const struct init_rule *given = init_rule_of(training, weight->name);
-    const char matrix = training && !given && weight->stored.file < 0 ? lora_matrix(graph, weight, &module) : 0;
+    const char matrix = training && !given && weight->stored.file < 0 ? matrix_of(graph, weight, &module) : 0;
     const struct lora_rule *rule = matrix ? lora_rule_of(training, module) : NULL;
     return !rule ? given : matrix == 'A' ? &rule->a : &rule->b;
 }
@@ -287,7 +291,7 @@ int lora_attach(struct graph *graph, const struct lora_given *given, int n, stru
 const char *lora_attached(const struct graph *graph, const struct lora_given *given) {
     const char *module;
     for (int t = 0; t < graph->tensors.n; t++)
-        if (lora_matrix(graph, &graph->tensors.at[t], &module) == 'A' &&
+        if (matrix_of(graph, &graph->tensors.at[t], &module) == 'A' &&
             (strcmp(module, given->name) == 0 || ends_with(module, given->name) || ends_with(given->name, module)))
             return module;
     return NULL;

@@ -20,8 +20,8 @@ const struct lora_rule *lora_rule_of(const struct training *training, const char
 /* By what A' B' is multiplied. */
 double lora_scale(const struct lora_rule *rule);
 
-/* Which matrix of which module's adapter a weight is: 'A' or 'B', and *module if it is not NULL; 0: none. */
-char lora_matrix(const struct graph *graph, const struct tensor *weight, const char **module);
+/* Which matrix of which module's adapter a weight of that name is: 'A' or 'B'; 0: none. */
+char lora_matrix_of_name(struct arena *arena, const char *name, const char **module);
 
 /* The --init rule for a weight, else how the matrix of an adapter that no file has begins; NULL: it is stored. */
 const struct init_rule *lora_init_of(const struct training *training, const struct graph *graph,

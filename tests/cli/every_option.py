@@ -412,6 +412,8 @@ def lora(b):
     most = 13 ** -.5
     assert a.shape == (64, 13) and 0.9 * most < abs(a).max() <= most and abs(a.std() * 3 ** .5 / most - 1) < 0.1, a.std()
     assert values["model.layers.0.lora_B.weight"].shape == (29, 64) and not values["model.layers.0.lora_B.weight"].any()
+    copied = b.parameters(b.mlp("--optimizer", "sgd:lr=0", "--lora", "layers.0:r=64,alpha=2", "--weights", "copy"))
+    assert np.array_equal(copied["model.layers.0.lora_A.weight"], a)
     a = b.parameters(b.mlp("--optimizer", "sgd:lr=0", "--lora", "layers.0:r=64,init=gaussian"))["model.layers.0.lora_A.weight"]
     assert abs(a.std() * 64 - 1) < 0.1 and abs(a.mean() * 64) < 0.1, a.std()
 

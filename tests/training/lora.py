@@ -4,18 +4,22 @@
     lora.py --rankc RANKC [--plans PLAN;...] [--options "OPTION..."] [MODEL/CASE...]
 
 Losses, gradient norms and adapters are within 1e-5 of peft's in f64, whatever the plan, which `rankc verify` proves. Of an adapter
-the difference is relative to the largest magnitude in its matrix. The adapters begin as peft's (--adapter)."""
+the difference is relative to the largest magnitude in its matrix. The adapters begin as peft's (--adapter), and are compared as
+`rankc ckpt to-peft` writes them. With the adapters that peft trained, logits are within 1e-5 of peft's, too."""
 import functools
 import os
 import sys
 
-from harness import HERE, Failed, call, expect, lines_of, names_of, parser_of, plan_of, read_json, report
+from harness import HERE, Failed, call, expect, lines_of, names_of, needed, parser_of, plan_of, read_json, report
 from train import tensors_of
+
+with needed():
+    import numpy as np
 
 CASES = ["gpt2/attention", "gpt2/all", "llama/attention", "llama/all"]
 PLANS = ["one", "dp2", "tp2", "pp2", "dp2+use-zero=3", "tp2dp2+use-zero=2", "tp2pp2"]
 BOUND = 1e-5
-PREFIX = "base_model.model."
+SAME = ("peft_type", "r", "lora_alpha", "lora_dropout", "use_rslora", "bias", "rank_pattern", "alpha_pattern")
 
 
 def folder_of(case):
@@ -31,8 +35,8 @@ def train(rankc, options, case, plan, accumulate, reference, work):
     data = [word for name in ("input_ids", "labels") for word in ("--data", f"{name}={model}/{name}.npy")]
     steps = len(reference["cases"][case.split("/")[1]]["steps"]["1"]["loss"])
     call(rankc, "train", out, *data, "--steps", steps, "--log", log, "--threads", 1, "--checkpoint-dir", f"{work}/checkpoints")
-    call(rankc, "ckpt", "merge", f"{work}/checkpoints", f"{work}/trained.safetensors", "-q")
-    return lines_of(log), tensors_of(f"{work}/trained.safetensors")
+    call(rankc, "ckpt", "to-peft", f"{work}/checkpoints", f"{work}/trained", "-q")
+    return lines_of(log), tensors_of(f"{work}/trained/adapter_model.safetensors")
 
 
 def differences(metrics, tensors, expected, trained):
@@ -40,9 +44,9 @@ def differences(metrics, tensors, expected, trained):
         ours = [line[key] for line in metrics if "loss" in line]
         expect(len(ours) == len(expected[key]), f"{len(ours)} steps")
         yield from ((f"step {step + 1}: {key}", a, b, b) for step, (a, b) in enumerate(zip(ours, expected[key])))
-    expect(sorted(PREFIX + name for name in tensors) == sorted(trained), f"trained are {sorted(tensors)}")
+    expect(sorted(tensors) == sorted(trained), f"trained are {sorted(tensors)}")
     for name, values in tensors.items():
-        theirs = trained[PREFIX + name]
+        theirs = trained[name]
         expect(len(theirs) == len(values), f"{name} has {len(values)} values")
         yield from ((f"{name}[{i}]", a, b, max(map(abs, theirs))) for i, (a, b) in enumerate(zip(values, theirs)))
 
@@ -58,7 +62,21 @@ def check(rankc, options, case, plan, work):
         worst = max(worst, abs(ours - theirs) / abs(scale))
         if not abs(ours - theirs) <= BOUND * abs(scale):
             raise Failed(f"{name} {ours}, peft {theirs}")
+    ours, theirs = (read_json(folder, "adapter_config.json") for folder in (f"{work}/trained", f"{folder_of(case)}/trained-1"))
+    expect(all(ours[key] == theirs[key] for key in SAME), f"adapter_config.json: {ours}")
     return f"{worst:.1e}"
+
+
+def infer(rankc, case, plan, work):
+    """The logits with adapters that peft trained are those of peft."""
+    model, out = os.path.dirname(folder_of(case)), os.path.join(work, "out")
+    np.save(f"{work}/ids.npy", np.load(f"{model}/input_ids.npy")[:2])
+    call(rankc, "compile", f"{model}/model.onnx", "-o", out, "-q", "--adapter", f"{folder_of(case)}/trained-1", *plan_of(plan).options)
+    call(rankc, "verify", out, "-q")
+    call(rankc, "run", out, "--input", f"input_ids={work}/ids.npy", "--output-dir", f"{work}/outputs", "-q")
+    ours, theirs = np.load(f"{work}/outputs/logits.npy"), np.load(f"{folder_of(case)}/logits.npy")
+    expect(abs(ours - theirs).max() <= BOUND * abs(theirs).max(), f"logits differ by {abs(ours - theirs).max()}")
+    return f"{abs(ours - theirs).max() / abs(theirs).max():.1e}"
 
 
 def main():
@@ -67,8 +85,10 @@ def main():
     parser.add_argument("--plans", default=" ".join(PLANS), help="their names: rankc_plans.py")
     parser.add_argument("cases", nargs="*", default=CASES)
     options = parser.parse_args()
-    return report((f"{case} {plan}", functools.partial(check, options.rankc, options.options.split(), case, plan))
-                  for case in options.cases for plan in names_of(options.plans))
+    trained = [(f"{case} {plan}", functools.partial(check, options.rankc, options.options.split(), case, plan))
+               for case in options.cases for plan in names_of(options.plans)]
+    return report(trained + [(f"{case} {plan} inference", functools.partial(infer, options.rankc, case, plan))
+                             for case in options.cases for plan in ("one", "tp2")])
 
 
 if __name__ == "__main__":

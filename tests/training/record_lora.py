@@ -2,6 +2,7 @@
 """Record how peft trains adapters of small models of transformers.
 
     record_lora.py [--out DIR]
+    record_lora.py --rankc RANKC     trains the adapters by rankc, and compares what peft, which loads them, computes
 
 writes, for the models gpt2 and llama,
 
@@ -9,6 +10,7 @@ writes, for the models gpt2 and llama,
     DIR/lora/MODEL/reference.json   for each case the rule of --lora, and for each number of micro-batches per step the losses and
                                     gradient norms of STEPS steps, in f64
     DIR/lora/MODEL/CASE/start, CASE/trained-N    the adapters before and after them, as peft saves them
+    DIR/lora/MODEL/CASE/logits.npy  of the first samples with the adapters of trained-1
 
 Needs torch, onnx, onnxscript, transformers and peft (written for 2.15, 5.24 and 0.21.2)."""
 import argparse
@@ -16,6 +18,8 @@ import copy
 import itertools
 import json
 import pathlib
+import subprocess
+import tempfile
 import warnings
 
 import numpy
@@ -92,6 +96,36 @@ def train(model, ids, labels, micro_batches):
     return {"loss": losses, "grad_norm": norms}
 
 
+def logits_of(model, ids):
+    with torch.no_grad():
+        return model(input_ids=ids[:BATCH], use_cache=False).logits.numpy()
+
+
+def compare(rankc, folder, make, name):
+    """The largest difference of logits between rankc and peft, with adapters that rankc trained, relative to the largest logit."""
+    def call(*words):
+        subprocess.run([rankc, *map(str, words)], check=True)
+
+    ids = numpy.load(folder / "input_ids.npy")
+    torch.manual_seed(7)
+    base = make()
+    rule = json.loads((folder / "reference.json").read_text())["cases"][name]["lora"]
+    with tempfile.TemporaryDirectory() as work:
+        numpy.save(f"{work}/ids.npy", ids[:BATCH])
+        call("compile", folder / "model.onnx", "-o", f"{work}/train", "-q", "--train", "--loss", "cross_entropy:logits=logits,labels=labels",
+             "--lora", rule, "--optimizer", "adamw:lr=0.02")
+        call("train", f"{work}/train", "--data", f"input_ids={folder}/input_ids.npy", "--data", f"labels={folder}/labels.npy", "-q",
+             "--steps", STEPS, "--checkpoint-dir", f"{work}/checkpoints")
+        call("ckpt", "to-peft", f"{work}/checkpoints", f"{work}/adapter", "-q")
+        call("compile", folder / "model.onnx", "-o", f"{work}/run", "-q", "--adapter", f"{work}/adapter")
+        call("run", f"{work}/run", "--input", f"input_ids={work}/ids.npy", "--output-dir", f"{work}/out", "-q")
+        ours = numpy.load(f"{work}/out/logits.npy")
+        ids = torch.from_numpy(ids)
+        before = logits_of(base.double(), ids)
+        theirs = logits_of(peft.PeftModel.from_pretrained(base, f"{work}/adapter").double(), ids)
+    return abs(ours - theirs).max() / abs(theirs).max(), abs(ours - before).max() / abs(theirs).max()
+
+
 def record(folder, make, cases):
     folder.mkdir(parents=True, exist_ok=True)
     torch.manual_seed(7)
@@ -112,6 +146,8 @@ def record(folder, make, cases):
         for micro_batches in MICRO_BATCHES:
             model = copy.deepcopy(start).double()
             steps[micro_batches] = train(model, ids, labels, micro_batches)
+            if micro_batches == 1:
+                numpy.save(folder / name / "logits.npy", logits_of(model, ids).astype("float32"))
             model.float().save_pretrained(folder / name / f"trained-{micro_batches}", save_embedding_layers=False)
         scaling = f"r={options['r']},alpha={options['lora_alpha']}" + (",rslora" if options.get("use_rslora") else "")
         reference["cases"][name] = {"lora": f"{','.join(modules)}:{scaling}", "steps": steps}
@@ -119,15 +155,23 @@ def record(folder, make, cases):
         file.chmod(0o644)
         if file.name == "README.md":
             file.unlink()
+        if file.name == "adapter_config.json":  # a set, which has another order each time
+            config = json.loads(file.read_text())
+            file.write_text(json.dumps({**config, "target_modules": sorted(config["target_modules"])}, indent=2, sort_keys=True) + "\n")
     (folder / "reference.json").write_text(json.dumps(reference, indent=1) + "\n")
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path(__file__).resolve().parent)
-    out = parser.parse_args().out
+    parser.add_argument("--rankc")
+    options = parser.parse_args()
     for name, (make, cases) in CASES.items():
-        record(out / "lora" / name, make, cases)
+        if not options.rankc:
+            record(options.out / "lora" / name, make, cases)
+        for case in cases if options.rankc else ():
+            apart, moved = compare(options.rankc, options.out / "lora" / name, make, case)
+            print(f"{name}/{case}: logits of rankc and peft differ by {apart:.1e}; training has moved them by {moved:.1e}")
 
 
 if __name__ == "__main__":

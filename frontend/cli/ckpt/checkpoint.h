@@ -31,10 +31,21 @@ int64_t checkpoint_elements(const struct rt_saved_tensor *tensor);
 /* Writes tensor names and shapes as "NAME f32 [3, 4]". */
 const char *checkpoint_tensor_text(const struct rt_saved_tensor *tensor, struct cli *cli);
 
+/* A tensor of a checkpoint, and its name in a file. */
+struct checkpoint_named {
+    const char *name;
+    const struct rt_saved_tensor *from;
+};
+
+/* Writes the complete tensors, in this order, as the safetensors file `out`. 0, or -1 after a diagnostic. */
+int checkpoint_write_tensors(struct cli *cli, struct checkpoint *from, const char *out,
+                             const struct checkpoint_named *all, int n);
+
 /* The actions that write: 0, or -1 after diagnostics. */
 int checkpoint_merge(struct cli *cli, struct checkpoint *checkpoint, const char *out);
 int checkpoint_dedup(struct cli *cli, struct checkpoint *checkpoint, const char *out);
 int checkpoint_reshard(struct cli *cli, struct checkpoint *checkpoint, const char *program, const char *out);
 int checkpoint_to_onnx(struct cli *cli, struct checkpoint *checkpoint, const char *model, const char *out);
+int checkpoint_to_peft(struct cli *cli, struct checkpoint *checkpoint, const char *out);
 
 #endif

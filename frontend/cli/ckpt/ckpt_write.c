@@ -74,11 +74,18 @@ static int open_parent(struct cli *cli, const char *path) {
     return directory < 0 ? diag_errno(cli->diags, 601, NULL, "open", parent) : directory;
 }
 
-static int write_merged(struct cli *cli, struct checkpoint *from, int directory, const char *out,
-                        const struct rt_safetensor *tensors, int n) {
+static int write_tensors(struct cli *cli, struct checkpoint *from, int directory, const char *out,
+                         const struct checkpoint_named *all, int n) {
+    struct rt_safetensor *tensors = ARENA_ARRAY(cli->arena, struct rt_safetensor, n + 1);
     struct rt_new_file file;
     struct rt_reason why;
     size_t bytes;
+    for (int i = 0; i < n; i++) {
+        const struct rt_saved_tensor *tensor = all[i].from;
+        tensors[i] = (struct rt_safetensor){.name = all[i].name, .dtype = tensor->dtype, .ndim = tensor->ndim};
+        tensors[i].bytes = checkpoint_elements(tensor) * (int64_t)rt_dtype_bytes(tensor->dtype);
+        memcpy(tensors[i].dims, tensor->dims, sizeof tensor->dims);
+    }
     char *header = rt_safetensors_header(tensors, n, NULL, &bytes, &why);
     int status = 0;
     if (!header) return diag_error(cli->diags, 500, EXIT_LIMIT, NULL, "out of memory");
@@ -86,31 +93,33 @@ static int write_merged(struct cli *cli, struct checkpoint *from, int directory,
     rt_file_append(&file, header, bytes);
     free(header);
     for (int i = 0; i < n && !status; i++) {
-        const struct rt_saved_tensor *tensor = rt_saved_find(from->saved, RT_SAVED_PARAMETERS, tensors[i].name);
-        const struct rt_region whole = rt_region_whole(tensor->dims, tensor->ndim);
+        const struct rt_region whole = rt_region_whole(all[i].from->dims, all[i].from->ndim);
         const struct sink sink = {put_bytes, &file};
-        status = copy_region(cli, from, tensor, &whole, &sink);
-        cli_tell(cli, "%s", checkpoint_tensor_text(tensor, cli));
+        status = copy_region(cli, from, all[i].from, &whole, &sink);
+        cli_tell(cli, "%s", checkpoint_tensor_text(all[i].from, cli));
     }
     if (status) file.error = EIO; /* removes the file */
     if (!rt_file_end(&file, &why) && !status) status = unwritten(cli, &why);
     return status ? status : checkpoint_publish(cli, directory, out);
 }
 
+int checkpoint_write_tensors(struct cli *cli, struct checkpoint *from, const char *out,
+                             const struct checkpoint_named *all, int n) {
+    const int directory = open_parent(cli, out);
+    const int status = directory < 0 ? -1 : write_tensors(cli, from, directory, out, all, n);
+    if (directory >= 0) close(directory);
+    return status;
+}
+
 int checkpoint_merge(struct cli *cli, struct checkpoint *from, const char *out) {
     const int count = rt_saved_count(from->saved, RT_SAVED_PARAMETERS);
-    struct rt_safetensor *tensors = ARENA_ARRAY(cli->arena, struct rt_safetensor, count + 1);
+    struct checkpoint_named *all = ARENA_ARRAY(cli->arena, struct checkpoint_named, count + 1);
     int n = 0;
     for (int i = 0; i < count; i++) {
         const struct rt_saved_tensor *tensor = rt_saved_at(from->saved, RT_SAVED_PARAMETERS, i);
-        if (tensor->copy_of) continue;
-        tensors[n] = (struct rt_safetensor){.name = tensor->name, .dtype = tensor->dtype, .ndim = tensor->ndim};
-        tensors[n].bytes = checkpoint_elements(tensor) * (int64_t)rt_dtype_bytes(tensor->dtype);
-        memcpy(tensors[n++].dims, tensor->dims, sizeof tensor->dims);
+        if (!tensor->copy_of) all[n++] = (struct checkpoint_named){tensor->name, tensor};
     }
-    const int directory = open_parent(cli, out);
-    const int status = directory < 0 ? -1 : write_merged(cli, from, directory, out, tensors, n);
-    if (directory >= 0) close(directory);
+    const int status = checkpoint_write_tensors(cli, from, out, all, n);
     return status ? status : cli_confirm(cli, arena_printf(cli->arena, "%s: %d parameters\n", out, n));
 }
 

@@ -119,6 +119,22 @@ static int add_adapter(struct reader *r, const struct rt_safetensor *a) {
     return 0;
 }
 
+/* Modules with equal options share a line. */
+static const char *join_rules(const struct adapter_files *files, struct arena *arena) {
+    struct strbuf lines;
+    const char *last = "";
+    strbuf_init(&lines, arena);
+    for (int i = 0; i < files->all.n; i++) {
+        const char *options = strchr(files->all.at[i].rule.text, ':');
+        const bool same = strcmp(options, last) == 0;
+        if (i && !same) strbuf_printf(&lines, "%s\n", last);
+        strbuf_printf(&lines, "%s%s", same ? "," : "", files->all.at[i].name);
+        last = options;
+    }
+    strbuf_puts(&lines, last);
+    return strbuf_text(&lines);
+}
+
 static void free_safetensors(void *file) {
     rt_safetensors_free(file);
 }
@@ -131,7 +147,7 @@ int adapter_files_read(struct adapter_files *files, const char *directory, struc
     r->config = arena_printf(arena, "%s/" ADAPTER_CONFIG, directory);
     r->weights = files->weights = arena_printf(arena, "%s/" ADAPTER_WEIGHTS, directory);
     struct rt_json_document *document = own_json(arena, r->config, &why);
-    if (!document || !rt_hash_file(r->config, files->hash, &why)) return refuse(r, r->config, &why);
+    if (!document) return refuse(r, r->config, &why);
     r->root = rt_json_root(document);
     if (check_config(r) < 0 || weight_file_map(arena, diags, r->weights, &mapped) < 0) return -1;
     if (!rt_safetensors_parse(&r->tensors, mapped.bytes, (size_t)mapped.count, &why))
@@ -139,5 +155,6 @@ int adapter_files_read(struct adapter_files *files, const char *directory, struc
     arena_own(arena, &r->tensors, free_safetensors);
     for (int64_t i = 0; i < r->tensors.n; i++)
         if (add_adapter(r, &r->tensors.at[i]) < 0) return -1;
+    files->rules = join_rules(files, arena);
     return files->all.n ? 0 : bad(r, r->weights, "there is no adapter in", r->weights);
 }

@@ -4,7 +4,6 @@
 #define FRONTEND_DRIVER_ADAPTER_FILES_H
 
 #include "passes/train/lora.h"
-#include "runtime/base/number/hash.h"
 
 #define ADAPTER_CONFIG  "adapter_config.json"
 #define ADAPTER_WEIGHTS "adapter_model.safetensors"
@@ -13,7 +12,7 @@
 struct adapter_files {
     const char *weights; /* path of adapter_model.safetensors; NULL: no adapters */
     VEC(struct lora_given) all;
-    char hash[RT_HASH_HEX]; /* of adapter_config.json */
+    const char *rules; /* of all, as --lora takes them, a line for each; NULL: no adapters */
 };
 
 /* Reads them; the bytes of the matrices stay mapped until the arena is freed. `stored.file` of all is 0, and to be set

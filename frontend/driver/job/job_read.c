@@ -344,6 +344,7 @@ static int import_onnx(struct job *job) {
     import.operators = job->side.operators;
     import.command = options->command;
     import.train = options->train;
+    import.keeps = job->side.adapters.weights || options->loras.all.n;
     import.sync_batch_norm = options->sync_batch_norm;
     import.loss = options->loss;
     import.state = options->state;
@@ -354,6 +355,7 @@ static int import_onnx(struct job *job) {
     if (import_model(job->arena, job->diags, job->model, &import, &job->graph) < 0) return -1;
     if (options->logits == OPT_LOGITS_LAST && generation_keep_last(job->graph, job->diags) < 0) return -1;
     if (job->diags->errors || check_sync(job) < 0 || attach_adapters(job) < 0) return -1;
+    job->graph->keeps = job->options->loras.all.n;
     return find_shared(job);
 }
 

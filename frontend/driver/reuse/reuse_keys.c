@@ -169,7 +169,7 @@ int reuse_keys_make(struct reuse_keys *keys, const struct options *options, cons
     add_part(&keys->graph, arena, "bound inputs", side->binds_hash);
     add_part(&keys->graph, arena, "operators", side->ops_hash);
     add_part(&keys->graph, arena, "names of weights", side->names_hash);
-    if (*side->adapters.hash) add_part(&keys->graph, arena, "adapter", side->adapters.hash);
+    if (side->adapters.rules) add_part(&keys->graph, arena, "adapter", side->adapters.rules);
     if (*side->generation_hash) add_part(&keys->graph, arena, "generation", side->generation_hash);
     if (add_build(&keys->graph, arena, diags) < 0) return -1;
     seal(&keys->graph, arena);
