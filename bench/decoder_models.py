@@ -108,7 +108,7 @@ def ending_of(family):
     """Of the class of its model."""
     if family in SEQUENCES and family != "marian":
         return "ForConditionalGeneration"
-    return {"gpt2": "LMHeadModel", "marian": "MTModel"}.get(family, "ForCausalLM")
+    return {"gpt2": "LMHeadModel", "marian": "MTModel"}.get(family.partition("-")[0], "ForCausalLM")
 
 
 def model_of(family):

@@ -7,7 +7,8 @@
 
 Models have random weights (decoding_models.py): GPT-2 124M, and a Llama of the sizes of one of 1B parameters with 4 of its 16 layers. A case
 has sides that take turns in rounds, each a process of its own, and a ratio is that within a round. DIR keeps models, programs and rounds, so
-that a few cases can be timed at a time: their names are those of CASES. The page has the last N rounds of each. PYTHON has torch,
+that a few cases can be timed at a time: their names are those of CASES. The page has the last N rounds of each in which others left the
+machine alone. PYTHON has torch,
 transformers, onnxscript, gguf, llama-cpp-python, which is built for the processor when it is installed, and onnxruntime-genai."""
 import argparse
 import fnmatch
@@ -16,19 +17,22 @@ import os
 import shutil
 import statistics
 import sys
+import time as clock
 from dataclasses import dataclass
 
 import numpy
 
 from bench import processor
-from measure import Failed, run
+from measure import Failed, busy_seconds, own_seconds, run
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 PROMPT, NEW = 128, 128
+MOST_FOREIGN = 0.15  # processors' worth of others' load in a round that counts
 LLAMA = "llama-4"
 TITLES = {"gpt2": "GPT-2 124M", LLAMA: "Llama"}
-BITS = {"f32": 32, "int8": 8 + 1, "int4": 4 + 1}  # of a weight and of its part of a scale
-KINDS = {"f32": [], "int8": ["--weight-dtype", "int8:activations=int8"], "int4": ["--weight-dtype", "int4:activations=int8"]}
+BITS = {"f32": 32, "bf16": 16, "int8": 8 + 1, "int4": 4 + 1}  # of a weight and of its part of a scale
+KINDS = {"f32": [], "bf16": ["--weight-dtype", "bf16"], "int8": ["--weight-dtype", "int8:activations=int8"],
+         "int4": ["--weight-dtype", "int4:activations=int8"]}
 TP = ("--pas", "tp:tensor=2", "--plan-ngpus", "2")
 
 
@@ -40,6 +44,7 @@ class Program:
     bound: int = 384
     chunk: int = PROMPT
     plan: tuple = ()
+    logits: str = "last"
 
 
 @dataclass(frozen=True)
@@ -52,10 +57,9 @@ class Rankc:
     def sample(self, bench):
         said = json.loads(run([bench.rankc, "generate", bench.made(self.program), "--input", f"input_ids={bench.ids(self.prompt)}",
                                "--max-new-tokens", str(self.new), "--threads", str(self.threads), "--json"], 85))
-        steps = said["step_ms"]["all"]
-        chunks = -(-self.prompt // self.program.chunk)  # what is measured is a step behind most of them, or one token's
-        median = statistics.median(steps[chunks // 2:chunks] if self.new == 1 else steps[chunks:])
-        return {"prompt": said["prompt_tokens_per_s"], "decode": said["tokens_per_s"], "ms": median, "ids": said["ids"][0]}
+        chunk = 1e3 * min(self.program.chunk, self.prompt) / said["prompt_tokens_per_s"]
+        return {"prompt": said["prompt_tokens_per_s"], "decode": said["tokens_per_s"], "ids": said["ids"][0],
+                "ms": chunk if self.new == 1 else statistics.median(said["step_ms"]["all"])}
 
 
 @dataclass(frozen=True)
@@ -95,13 +99,13 @@ class Bench:
         return path
 
     def made(self, program):
-        out = f"{self.work}/programs/{program.name}-{program.kind}-{program.bound}-{program.chunk}{'-tp' if program.plan else ''}"
+        out = f"{self.work}/programs/{program.name}-{program.kind}-{program.bound}-{program.chunk}-{program.logits}{'-tp' if program.plan else ''}"
         if not os.path.exists(f"{out}/done") or os.path.getmtime(f"{out}/done") < os.path.getmtime(self.rankc):
             shutil.rmtree(out, ignore_errors=True)
-            head = [] if program.name.startswith("gpt2") else ["--dim", "kv_cache_dim=64"]
-            run([self.rankc, "compile", f"{self.work}/{program.name}/f32/model.onnx", "-o", out, "-q", "--state", "auto", "--dim", "batch_size=1",
-                 "--dim", f"sequence_length=1..{program.chunk}", "--dim", f"past_sequence_length=0..{program.bound}", *head, *KINDS[program.kind],
-                 *program.plan], 600)
+            sizes = {"batch_size": 1, "sequence_length": f"1..{program.chunk}", "past_sequence_length": f"0..{program.bound}",
+                     **({} if program.name.startswith("gpt2") else {"kv_cache_dim": 64})}
+            run([self.rankc, "compile", f"{self.work}/{program.name}/f32/model.onnx", "-o", out, "-q", "--state", "auto", "--logits", program.logits,
+                 *(word for size in sizes.items() for word in ("--dim", "%s=%s" % size)), *KINDS[program.kind], *program.plan], 600)
             open(f"{out}/done", "w", encoding="ascii").close()
         return out
 
@@ -115,7 +119,7 @@ class Bench:
 
 def beside_peers(name, kind, threads):
     sides = {"rankc": Rankc(Program(name, kind), threads), "llama.cpp": Peer("llama.cpp", f"{name}/{kind}.gguf", threads), "stream": Stream(threads)}
-    return sides if name == "gpt2" else {**sides, "genai": Peer("genai", f"{name}/{kind}", threads)}
+    return sides if name == "gpt2" or kind == "bf16" else {**sides, "genai": Peer("genai", f"{name}/{kind}", threads)}
 
 
 def curve(what, *sides):
@@ -127,7 +131,8 @@ CURVES = {
     "cache": ("tokens in the caches", curve("", *((fill, Rankc(Program(LLAMA, "int4", 4032), 2, fill, 24)) for fill in (64, 512, 1024, 2048, 4000)))),
     "bound": ("bound of the caches", curve("", *((bound, Rankc(Program(LLAMA, "int4", bound), 2, 16, 48)) for bound in (64, 1024, 32768)))),
     "layers": ("layers of GPT-2", curve("", *((n, Rankc(Program("gpt2" if n == 12 else f"gpt2-{n}"), 2, 16, 64)) for n in (2, 4, 8, 12)))),
-    "rows": ("rows of a step", curve("", *((rows, Rankc(Program(LLAMA, chunk=rows), 2, max(16 * rows, 256), 1)) for rows in (1, 2, 4, 8, 16, 128)))),
+    "rows": ("rows of a step", curve("", *((rows, Rankc(Program(LLAMA, chunk=rows, logits="all"), 2, 512 if rows > 16 else 256, 1))
+                                           for rows in (1, 2, 4, 8, 16, 128)))),
     "ranks": ("ranks and threads", {"1 rank, 1 thread": Rankc(Program(LLAMA), 1, new=48), "1 rank, 2 threads": Rankc(Program(LLAMA), 2, new=48),
                                     "2 ranks, 1 thread each": Rankc(Program(LLAMA, plan=TP), 1, new=48)}),
 }
@@ -153,6 +158,7 @@ def time(bench):
     for name in fnmatch.filter(CASES, bench.given.only):
         for _ in range(bench.given.rounds):
             row = {"case": name, "cpu": processor(), "sides": {}}
+            begin, others = clock.monotonic(), busy_seconds() - own_seconds()
             for side, sample in CASES[name].items():
                 try:
                     row["sides"][side] = sample.sample(bench)
@@ -160,9 +166,11 @@ def time(bench):
                     print(f"{name}: without {side}: {reason}", flush=True)
             ids = {side: figures.pop("ids") for side, figures in row["sides"].items() if "ids" in figures}
             row["equal"] = {side: equal(ids["rankc"], other) for side, other in ids.items() if "rankc" in ids}
+            row["foreign"] = round((busy_seconds() - own_seconds() - others) / (clock.monotonic() - begin), 3)
             with open(f"{bench.work}/rounds.jsonl", "a", encoding="ascii") as out:
                 out.write(json.dumps(row) + "\n")
-            print(name, {side: {key: round(value, 2) for key, value in s.items()} for side, s in row["sides"].items()}, row["equal"], flush=True)
+            print(name, {side: {key: round(value, 2) for key, value in s.items()} for side, s in row["sides"].items()}, row["equal"],
+                  f"others {row['foreign']:.2f}", flush=True)
 
 
 # The page ----------------------------------------------------------------------------------------------------------------
@@ -234,8 +242,8 @@ of keys and values, 8192 features inside of feed-forward layers, a vocabulary of
 tokens and writes {new} more, the most probable ones. Programs take turns; a ratio is rankc's speed to the other's within a round, given as the median
 of {rounds} rounds (least to most): **above 1, rankc is faster**. Weights of 8 and 4 bits have a scale for every 32, and kernels round the other
 operand to 8 bits: Q8_0 and Q4_0 of llama.cpp, accuracy level 4 of onnxruntime-genai, `--weight-dtype int8:activations=int8` and `int4` likewise of
-rankc. onnxruntime-genai has no GPT-2. "of a read" is the rate at which weights are read, scales included, to that of a plain read of memory by as
-many threads in the same round.
+rankc, whose programs are compiled with `--logits last`. onnxruntime-genai has no GPT-2, and no bf16 on CPUs. "of a read" is the rate at which
+weights are read, scales included, to that of a plain read of memory by as many threads in the same round.
 
 ## Tokens per second, one after the other
 
@@ -274,7 +282,8 @@ def page(bench):
     with open(f"{bench.work}/rounds.jsonl", encoding="ascii") as file:
         for line in file:
             row = json.loads(line)
-            known.setdefault(row["case"], []).append(row["sides"])
+            if row["foreign"] <= MOST_FOREIGN:
+                known.setdefault(row["case"], []).append(row["sides"])
     known = {name: rounds[-bench.given.rounds:] for name, rounds in known.items()}
     with open(bench.given.page, "w", encoding="utf-8") as out:
         out.write(PAGE.format(cpu=row["cpu"], cores=os.cpu_count(), rounds=bench.given.rounds, prompt=PROMPT, new=NEW,
