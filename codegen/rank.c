@@ -65,7 +65,7 @@ enum likeness {
 
 /* A pointer variable of a generated function. */
 struct role {
-    const int *tensors; /* by call: the tensor that it points to; then what is_merged says */
+    const int *tensors; /* per call: the tensor that it points to; then the instruction if is_merged(), else -1 */
     const char *name;
     const char *alias; /* the variable that has the same address in every call: of a view's operand; NULL: none */
     bool constant;     /* the step does not write the tensor */
@@ -150,7 +150,8 @@ static const char *slot_text(struct arena *arena, const struct plan_place *place
     return place->stride ? arena_printf(arena, " + rt->slot[%d] * %lld", place->set, (long long)place->stride) : "";
 }
 
-/* Of a slice that lies in the memory of what it was cut from: its offset there, to be added to the address. */
+/* For a slice that lies in the memory of the tensor that it was cut from: its offset there, to be added to the
+ * address. */
 static const char *slice_start(const struct function *function, int tensor) {
     const unsigned axes = layout_flat_axes(&tensor_at(function, tensor)->layout);
     if (!axes) return "";
@@ -166,8 +167,8 @@ static bool share_memory(const struct function *function, const int *a, const in
     return true;
 }
 
-/* The role in whose memory a view, or what is computed in place, lies; NULL: the tensor has memory of its own, or
- * shares that of nothing that the function has named. */
+/* The role whose memory the tensors share, as views of it or as results computed in place. NULL if they have memory of
+ * their own, or share that of no role of the function. */
 static const struct role *viewed(const struct function *function, const int *tensors) {
     if (function->plan->root[tensors[0]] == tensors[0]) return NULL;
     for (int r = function->roles.n - 1; r >= 0; r--)
@@ -275,8 +276,9 @@ static const struct node *last_node(const struct function *function, int i) {
                 .at[source->instructions[source->nclasses - 1][i + (function->times - 1) * function->period].node];
 }
 
-/* What the variable of a tensor is called that instruction i uses: as the tensor, or a value by its provenance; if that
- * says nothing, a value as the node that computes it, another as what it is for the node of the instruction. */
+/* Words for the name of a variable that instruction i uses. They come from the tensor's own name, for a computed value
+ * from its provenance. If that says nothing, a value is named after the node that computes it; any other tensor is
+ * named after its purpose in the node of the instruction. */
 static const char *words_of(const struct function *function, int i, const int *tensors) {
     const struct graph *graph = function->plan->graph;
     const struct tensor *first = tensor_at(function, tensors[0]),
@@ -294,7 +296,7 @@ static const char *words_of(const struct function *function, int i, const int *t
                         6, names_words(function->arena, part, part));
 }
 
-/* What a variable is called if no name says anything: a value as the operator that computes it. */
+/* A word for a variable if no name in the model says anything: for a value, the operator that computes it. */
 static const char *word_of_kind(const struct function *function, int id) {
     const struct tensor *t = tensor_at(function, id);
     if (t->kind == TENSOR_INPUT) return "x";

@@ -113,7 +113,7 @@ static bool is_output(const struct graph *graph, int tensor) {
     return false;
 }
 
-/* Of a value that a node computes which was fused into another one: the exporter calls the node after the value. */
+/* The provenance of a value whose node was fused into another one. The exporter has named that node node_VALUE. */
 static const struct provenance *fused_provenance(const struct graph *graph, const struct tensor *value,
                                                  const struct node *node) {
     const char *name = arena_printf(graph->arena, "node_%s", value->name);

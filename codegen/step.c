@@ -28,7 +28,7 @@ struct stretch {
     bool open; /* the repeated rows of the table: once more for each further micro-batch */
 };
 
-enum { MOST_CALLS = 256, LEAST_SAVED = 3 }; /* in a loop that is looked for; lines that it must save */
+enum { MOST_CALLS = 256, LEAST_SAVED = 3 }; /* the longest loop that is looked for; lines that a loop must save */
 
 const char *step_function(const struct graph *graph, int coordinate) {
     const char *name = graph_trains(graph) ? "train_step" : "infer_step";
@@ -117,7 +117,7 @@ static struct stretch find_stretch(const struct calls *calls, int first, int end
     return best;
 }
 
-/* The stretch that begins at the call: the table's repeated rows are one of their own. */
+/* The stretch that begins at the call. The repeated rows of the table form a stretch by themselves. */
 static struct stretch next_stretch(const struct calls *calls, int at) {
     const int first = calls->repeat_first, end = calls->repeat_end;
     if (!calls->schedule->shape.repeats) return find_stretch(calls, at, calls->all.n);

@@ -34,8 +34,8 @@ static int64_t same(struct open_sizes *open, int64_t a, int64_t b) {
     return a;
 }
 
-/* Operators on open numbers. `least`: of the first and the second operand, what they are at least; below it the result
- * is another one. */
+/* Operators on open numbers. `least`: lower bounds of the two operands. The row holds only for operands that are never
+ * below these bounds. */
 static const struct arithmetic {
     enum op_id op;
     int64_t (*of)(struct open_sizes *open, int64_t a, int64_t b);

@@ -69,9 +69,9 @@ static bool is_near_multiple(int64_t value, int64_t apart, int64_t of) {
     return llabs(value + apart - 1) % of <= 2 * (apart - 1);
 }
 
-/* True if the value can stand for something: it is no product of atoms, nor is what operators make of it by adding less
- * than `apart`; no atom, nor what they make of it, is a product of the value; and a fixed number hardly is one of it or
- * of its neighbours. */
+/* True if the value can stand for a size or a result, since it is unlikely to come up by chance. The value and its
+ * neighbours are no products of small primes, as fixed numbers are. No atom is a multiple of the value or near one;
+ * the value is no multiple of a large atom, nor within less than `apart` of one. */
 static bool stands_apart(const struct open_sizes *open, int64_t value, int64_t apart) {
     if (is_smooth(value - 1) || is_smooth(value) || is_smooth(value + 1)) return false;
     for (int i = 0; i < open->atoms.n; i++) {
@@ -83,7 +83,8 @@ static bool stands_apart(const struct open_sizes *open, int64_t value, int64_t a
     return true;
 }
 
-/* The same of a value that was found soon; where none is, it stands for nothing yet. */
+/* True if the value can stand for something. At first the value must satisfy stands_apart(). After a long search
+ * without success (`soon` is false) it is enough that the value is not known yet. */
 static bool is_free(const struct open_sizes *open, int64_t value, int64_t apart, bool soon) {
     return soon ? stands_apart(open, value, apart) : !is_known(open, value);
 }
@@ -161,8 +162,8 @@ static int product_of(struct open_sizes *open, int64_t value, int atom, int dept
                     (struct open_term){OPEN_PRODUCT, other, atom, 0, value, weight, bound, open->atoms.n});
 }
 
-/* What the value is of the atoms in it and a fixed number: that number, the least that there is. A sum may divide a
- * number that it is no factor of; what is left then is large. */
+/* The fixed number that remains when the value is divided by atoms: the smallest one, over all ways of dividing. An
+ * atom that is a sum may divide the value by chance, but what remains then is large. */
 static int64_t fixed_factor(const struct open_sizes *open, int64_t value, int depth) {
     int64_t least = value < 0 ? -value : value;
     for (int i = 0; i < open->atoms.n && depth && least >= OPEN_LEAST_ATOM; i++) {
@@ -173,8 +174,8 @@ static int64_t fixed_factor(const struct open_sizes *open, int64_t value, int de
     return least;
 }
 
-/* Of atoms that serve equally, those that were noted last are taken: they are made of the others. A product that was
- * found before is found again where an atom has been noted since. */
+/* If several atoms leave the same fixed number, the one noted last is taken: it was made of the others. A product
+ * found before is looked for again if an atom has been noted since. */
 static int find(struct open_sizes *open, int64_t value, int depth) {
     const int known = map_get(&open->known, (const char *)&value, sizeof value);
     if (known >= 0 || !depth || (value > -OPEN_LEAST_ATOM && value < OPEN_LEAST_ATOM)) return known;
@@ -240,8 +241,8 @@ static void some_sizes(const struct open_sizes *open, int number, int64_t *sizes
     }
 }
 
-/* True if the term, or the number where it is -1, has for all sizes that are tried the value of the operation on the
- * others. What has its value in one specimen by chance has not. */
+/* True if the term (or `number`, if term is -1) equals the result of the operation on a and b for all sizes that are
+ * tried. This excludes terms that equal the result in one specimen by chance. */
 static bool means(const struct open_sizes *open, int term, int64_t number, enum open_kind kind, int a, int b) {
     int64_t sizes[OPEN_SIZES];
     for (int i = 0; i < TRIED; i++) {
@@ -279,8 +280,8 @@ static int64_t constant_of(const struct open_sizes *open, enum open_kind kind, i
     return means(open, -1, first, kind, a, b) ? first : value;
 }
 
-/* The first prime from `value` on that can stand for a / b, and what it leaves of a for the rest; b is 0 where there is
- * none. */
+/* The first prime from `value` on that can stand for the quotient a / b and leaves a remainder a - b * prime that can
+ * stand for something, too. b = 0: the prime stands for something other than a quotient. */
 static int64_t free_prime(const struct open_sizes *open, int64_t value, int64_t a, int64_t b) {
     const int64_t far = value + SOON;
     while (!is_prime(value) || !is_of_specimen(open, value, 4) || !is_free(open, value, 2, value < far) ||
@@ -295,10 +296,10 @@ static int64_t stand_in(const struct open_sizes *open, int64_t a, int64_t b) {
     return free_prime(open, magnitudes[open->specimen].first + apart, a, b);
 }
 
-/* The number that stands for the operation on a and b, which has `value` in this specimen: a fixed number where the
- * sizes cancel out, a number that is known and means the same, or `value` as a new atom. What is too small to be told
- * from fixed numbers, the lesser or greater of two, and an extent that is negative in the specimen alone get another
- * value: they are symbols then. */
+/* The number that stands for the operation on a and b, which has `value` in this specimen. If the sizes cancel out, it
+ * is a fixed number. If a known number means the same, it is that one. Otherwise it is a new atom, normally `value`
+ * itself. A prime takes the place of `value` if that already stands for something else, is too small to be told from
+ * fixed numbers, is the lesser or greater of two numbers, or is negative in this specimen alone. */
 static int64_t find_or_add(struct open_sizes *open, enum open_kind kind, int64_t a, int64_t b, int64_t value) {
     const int left = term_or_number(open, a), right = term_or_number(open, b);
     const int weight = weight_of(open, left) + weight_of(open, right);
@@ -342,8 +343,8 @@ int64_t open_sum(struct open_sizes *open, int64_t a, int64_t b) {
     return a && b && either_is(open, a, b) ? note(open, OPEN_SUM, a, b, a + b) : a + b;
 }
 
-/* A prime of its own, instead of a quotient rounded down: less than it by another part of it for each of many, so that
- * no small number is left of their differences, nor of a - a / b * b. */
+/* A prime that stands for the quotient a / b. It is smaller than the actual quotient, by a fraction that differs from
+ * one atom to the next. So neither the difference of two such primes nor a - a / b * b is a small number. */
 static int64_t apart(const struct open_sizes *open, int64_t a, int64_t b) {
     enum { PARTS = 64, MOST_PARTS = 56, VARIED = 29, STRIDE = 5 };
     const int64_t value = a / b / PARTS * (MOST_PARTS - (int64_t)open->atoms.n * STRIDE % VARIED);

@@ -89,7 +89,7 @@ int open_solve(struct open_sizes *open, int64_t *value) {
     return -1;
 }
 
-/* What the term is the lesser of, besides the fixed number, as an index; -1: it is no such term. */
+/* If the term is the lesser of the fixed number and another term, the index of that other term; else -1. */
 static int other_than(const struct open_sizes *open, const struct open_term *t, int64_t number) {
     if (t->kind != OPEN_LESSER) return -1;
     const struct open_term *a = &open->terms.at[t->a], *b = &open->terms.at[t->b];
@@ -98,7 +98,8 @@ static int other_than(const struct open_sizes *open, const struct open_term *t, 
                                                            : -1;
 }
 
-/* The lesser of `limit` and another number is that other one; 0: there is no limit. */
+/* Evaluates the term in `to`, for the given sizes. Where it takes the lesser of `limit` and another number, the result
+ * is that other number. limit = 0: no limit. */
 static int64_t again(struct open_sizes *to, const struct open_sizes *from, int term, const int64_t *sizes,
                      int64_t limit) {
     const struct open_term t = from->terms.at[term]; /* the terms may move */

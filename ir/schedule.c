@@ -441,10 +441,11 @@ static int check_transfer(const struct checker *c, struct progress *p, const str
     return 0;
 }
 
-/* True if the row's segment may write to the memory of a value that is being sent (holder: 1 + its micro-batch, 0:
- * it is not): a forward segment to what another micro-batch left in the slot that it takes, a backward segment to
- * what is no longer read of its own micro-batch, and to what another one left in the slot for gradients that it takes.
- * A weight segment does not write to what has been sent (Note [On the operand] in passes/rank/rankplan_make.c). */
+/* True if the row's segment may overwrite a value that is being sent. holder: 1 + the value's micro-batch; 0: nothing
+ * is being sent. A forward segment overwrites the slot that it takes, which another micro-batch used before. A
+ * backward segment overwrites values of its own micro-batch that are no longer read, and the slot for gradients that
+ * it takes. A weight segment never overwrites a value that is being sent (Note [On the operand] in
+ * passes/rank/rankplan_make.c). */
 static bool overwrites(const struct checker *c, const struct progress *p, const struct transfer_end *end,
                        const struct step_op *op, int holder) {
     const struct segment *segment = &c->graph->segments.at[op->segment];
@@ -575,7 +576,7 @@ static int check_schedule(struct checker *c, int coordinate) {
         if (schedule_home(graph, chunk) != coordinate) return fail(c, "a row has a segment of another coordinate");
     }
     if (check_sets(c, schedule) < 0 || check_updates(c, schedule) < 0) return -1;
-    /* without repetition; repeated once; and as often as it takes to come to the same slots again */
+    /* no repetition; one; and enough for the same slots to come up again */
     const int further[] = {0, 1, rt_schedule_most_slots(&schedule->shape) + 1};
     for (int k = 0; k < 3 && rt_schedule_allows(&schedule->shape, schedule->shape.micro_batches + further[k]); k++)
         if (check_table(c, schedule, schedule->shape.micro_batches + further[k]) < 0) return -1;

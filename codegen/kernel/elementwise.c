@@ -76,7 +76,7 @@ static const char *new_value(const struct loops *loops, int result) {
     return arena_printf(loops->arena, "%s_t", loops->result[result]);
 }
 
-/* The number of the named value that the expression is; -1: it is another one. */
+/* The index of the named value that the expression refers to; -1 if the expression is no such reference. */
 static int named_value(const struct expr *value) {
     return value->kind == EXPR_NAME && value->name[0] == 'v' ? atoi(value->name + 1) : -1;
 }
@@ -175,8 +175,9 @@ static void bind_results(const struct loops *loops, struct tmpl_env *env, const 
     }
 }
 
-/* Names operands and results of an optimizer's function as its formulas do (passes/train/optimizers.def): the gradient,
- * which alone is of the parameter's size and stays as it is, is g; others are the last word of their name. */
+/* Names operands and results of an optimizer's function as its formulas do (passes/train/optimizers.def). Results, and
+ * operands of one element, get the last word of their tensor's name. Of the operands of the parameter's size that are
+ * not changed in place, the stored one is p_old and the gradient is g. */
 static void name_update(struct loops *loops, const char **names, const char **results) {
     struct names scope;
     names_begin(&scope, loops->arena);
@@ -323,7 +324,8 @@ static void bind_loops(struct loops *loops, struct tmpl_env *env, bool block) {
     loops_bind_open(loops, env, narrow);
 }
 
-/* What the function is called: an optimizer's formulas; of a fused node, what it computes; else the operator. */
+/* The stem of the function's name: for an update, the name of the optimizer's formulas; for a fused node, the words of
+ * its expression; else the operator's name. */
 static const char *stem_of(const struct loops *loops) {
     const char *updates = update_function(loops);
     if (updates || loops->node->op->expr) return updates ? updates : loops->node->op->name;

@@ -7,12 +7,13 @@
 #include "ir/op.h"
 
 /* Note [Rows in buffers]
- * A function over rows works on a tile of rows at a time, which stays in a core's cache: a pass is a loop over the rows
- * of the tile, and the reductions behind it. There are rows enough for reductions of several at a time, and to make up
- * for the calls. A value of the elements is computed once, in the first pass that needs it. Where a later pass reads it
- * again, or a reduction does, it has a buffer; so have 16-bit inputs that are read again, after conversion. Pass
- * fuse_rows sees to it that the buffers do not get too large. They are aligned for vectors: gcc 12 vectorises the last
- * columns of a row as if they were, and declares less. */
+ * A function over rows works on one tile of rows at a time, so that the tile stays in a core's cache. Each pass is a
+ * loop over the rows of the tile, followed by the reductions. A tile has enough rows for reductions to process several
+ * at a time, and for the cost of their calls not to matter. A value with a number per element is computed once, in the
+ * first pass that needs it. It is stored in a buffer if a later pass or a reduction reads it. A 16-bit input that is
+ * read again has a buffer for its converted elements. Pass fuse_rows limits the size of the buffers. Buffers are
+ * aligned for vectors: gcc 12 assumes this alignment where it vectorises the last columns of a row, but by itself
+ * aligns arrays less. */
 enum {
     TILE = 2048,   /* elements of a tile, */
     LEAST_ROWS = 4 /* but so many rows */
@@ -31,7 +32,7 @@ static int input_of(const struct expr *expr) {
     return expr->kind == EXPR_NAME && !expr->name[1] ? *expr->name - 'a' : -1;
 }
 
-/* The number of the named value with a number per element that the expression is; -1: it is another one. */
+/* The index of the named value that the expression refers to, if that value has a number per element; else -1. */
 static int named_elements(const struct row_kernel *kernel, const struct expr *expr) {
     const int i = expr->kind == EXPR_NAME && expr->name[1] ? atoi(expr->name + 1) : -1;
     return i >= 0 && kernel->program.named[i].varies ? i : -1;
@@ -47,7 +48,7 @@ static bool is_dense(const struct row_kernel *kernel, int k) {
     return row_kernel_varies(kernel, k) && (loops->n == 1 || (loops->n == 2 && loops->stride[k][0] == kernel->columns));
 }
 
-/* The input that the reduction reads where it lies, or in the buffer of its converted elements; -1: none. */
+/* The input that the reduction reads directly, from its own memory or the buffer of its converted elements; or -1. */
 static int reduced_input(const struct row_kernel *kernel, const struct row_value *value) {
     const int k = value->fold ? input_of(value->expr) : -1;
     const bool read = k >= 0 && (is_half(kernel, k) ? row_kernel_varies(kernel, k) : is_dense(kernel, k));

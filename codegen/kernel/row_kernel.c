@@ -75,7 +75,7 @@ const char *row_kernel_of_row(const struct row_kernel *kernel, int d) {
     int64_t rows = 1;
     for (int inner = d + 1; inner < kernel->loops.n - 1; inner++) rows *= kernel->loops.extent[inner];
     if (rows == 1 && !d) return "row";
-    /* divides by what is no constant */
+    /* the divisor is an open size, not a constant: a 32-bit division is cheaper */
     const char *row = kernel->loops.open && is_narrow(kernel) ? "(uint32_t)row" : "row";
     const char *from = rows != 1 ? arena_printf(arena, "%s / %lld", row, (long long)at_least_one(rows)) : row;
     return d ? arena_printf(arena, "%s %% %lld", from, (long long)at_least_one(kernel->loops.extent[d])) : from;

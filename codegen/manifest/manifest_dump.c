@@ -67,8 +67,8 @@ static struct moment later(struct moment a, struct moment b) {
     return (struct moment){a.instruction, a.before && b.before, a.phase};
 }
 
-/* A view is there as soon as all that it is a view of is. What an earlier phase made lies in a slot only from the end
- * of that phase on. */
+/* A view exists once all tensors that it views exist. A tensor of an earlier phase is in its slot only after that
+ * phase. */
 static void see_view(struct dumper *d, const struct node *node) {
     struct moment all = {UNKNOWN, true, node->phase};
     for (int k = 0; k < node->ninputs; k++) {

@@ -64,8 +64,8 @@ static const char *other_name(struct extents *extents, const char *name) {
     return extents->others.at[extents->others.n - 1].is;
 }
 
-/* The name of the entry: a letter where the size has one in the model, else the dimension's own name; of what is made
- * of sizes that of the first of them, and a number. */
+/* A name for the entry: the size's letter if it has one in the model, else the dimension's own name. A value that is
+ * computed from sizes has the name of the first of them, and a number. */
 static const char *name_for(struct extents *extents, int64_t value) {
     const int size = open_first_size(extents->open, value);
     const char *name = sizes_letter(extents->sizes, value);
@@ -76,7 +76,7 @@ static const char *name_for(struct extents *extents, int64_t value) {
 
 static const char *member_of_term(const void *context, int term);
 
-/* The entry of the value, which is added if it is new, behind those that its expression reads. */
+/* The entry of the value. A new entry is added after those that its expression reads. */
 static int entry_of(struct extents *extents, int64_t value) {
     const struct open_names names = {member_of_term, extents};
     const int at = find(extents, value);

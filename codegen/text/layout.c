@@ -20,7 +20,8 @@ static const char *skip_quoted(const char *c) {
 
 /* Members that are zero ------------------------------------------------------------------------------------------- */
 
-/* What is behind a value that is zero, or braces around such values; NULL: the text is something else. */
+/* Skips a value that is zero, or braces around such values. Returns the text after it; NULL if the text is something
+ * else. */
 static const char *skip_zero(const char *c) {
     static const char *const zeros[] = {"0", "0x0", "NULL", "false"};
     if (*c == '{') {
@@ -42,8 +43,8 @@ static const char *skip_zero_member(const char *c) {
     return strncmp(c, " = ", 3) == 0 ? skip_zero(c + 3) : NULL;
 }
 
-/* A member behind which another one follows goes with its comma, and with its line if it is alone there; the last one
- * with the comma before it. One that is alone in its braces stays. */
+/* Removes the members that are zero. The comma after a member goes too, and its line if nothing else is on it. For the
+ * last member of a list, the comma before it goes. A member that is alone in its braces stays. */
 static const char *without_zeros(struct arena *arena, const char *text) {
     struct strbuf out;
     strbuf_init(&out, arena);
@@ -121,8 +122,8 @@ static bool breaks_at(const struct gap *gaps, int n, int i, int column, int inde
     return fits || gaps[i].level % 2 == 0 || column + word > LAYOUT_COLUMNS;
 }
 
-/* Appends [text, end), and notes for each bracket that it opens the indentation of its line; for braces in an argument,
- * one that tells their members from further arguments. */
+/* Appends [text, end). For each bracket that it opens, notes the indentation of the bracket's line; for braces within
+ * an argument it notes a deeper one, so that their members are not taken for further arguments. */
 static void put_piece(struct strbuf *out, const char *text, const char *end, int indent, int *opened, int *depth) {
     strbuf_add(out, text, (size_t)(end - text));
     for (const char *c = text; c < end;) {

@@ -133,7 +133,7 @@ static bool is_called(const struct sizes *sizes, int tensor, int dim, const char
     return known && strcmp(known, name) == 0;
 }
 
-/* True for a size that is made of several open ones, as of a mask over what is cached and what is new. */
+/* True for a size that is computed from several open sizes, such as the number of cached and new keys of a mask. */
 static bool is_made(const struct graph *graph, int64_t extent) {
     return open_is(graph->open, extent) && !open_names_alone(graph->open, extent);
 }
@@ -361,8 +361,9 @@ static const char *named(const struct sizes *sizes, struct size_names *names, co
     return marked(sizes->arena, name, part);
 }
 
-/* The text of a size or a part of it; NULL if no letter is in it. Of a product of sizes a rank may have a part: a cut
- * of one of them has grains of those behind it in blocks of those before it. Products are nested up to `depth`. */
+/* The text of a size, or of a rank's part of it; NULL if it has no letter. If the size is a product, the rank's part
+ * may come from a cut of one factor: its blocks are then a multiple of the product of the factors before, its grain a
+ * multiple of the product of the factors behind. Products within products are followed up to `depth`. */
 static const char *text_of_item(const struct sizes *sizes, struct size_names *names, int item, int64_t whole,
                                 int64_t part, const struct cutting *cutting, int depth) {
     const struct size *size = &sizes->of[root_of(sizes, item)];

@@ -297,7 +297,7 @@ static bool is_not(struct lowering *lowering, const struct amount *x, struct amo
     return true;
 }
 
-/* The integer itself, else a root that is as large. */
+/* An integer is returned unchanged. A float becomes a new root with the same bounds. */
 static bool round_to_integer(struct lowering *lowering, const struct amount *x, struct amount *y) {
     for (int i = 0; i < x->n; i++)
         if (rt_dtype_is_float(lowering->graph->tensors.at[x->terms[i].tensor].dtype))
@@ -357,7 +357,7 @@ static struct amount unknown(struct lowering *lowering, int tensor, int element)
     return root_of(lowering, tensor, element, least, most);
 }
 
-/* A float that may be infinite or no number: nothing follows from it, not even that it equals itself. */
+/* True for a float that may be infinite or NaN. Nothing follows from it: NaN does not even equal itself. */
 static bool is_wild(const struct lowering *lowering, int tensor, const struct amount *x) {
     return rt_dtype_is_float(lowering->graph->tensors.at[tensor].dtype) &&
            (x->least <= -AMOUNT_LIMIT || x->most >= AMOUNT_LIMIT);
@@ -432,8 +432,8 @@ static bool updated_from(struct lowering *lowering, const struct node *node, int
     return index;
 }
 
-/* Where operators that move elements take element e of their result from: operand *input, element *from; false: not
- * found. */
+/* Finds from where an operator that moves elements takes element e of its result: element *from of operand *input.
+ * False if that is not found. */
 static bool moved_from(struct lowering *lowering, const struct node *node, int64_t e, int *input, int64_t *from) {
     struct graph *graph = lowering->graph;
     const struct tensor *in = &graph->tensors.at[node->inputs[0]], *out = &graph->tensors.at[node->outputs[0]];

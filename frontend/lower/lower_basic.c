@@ -326,8 +326,8 @@ static bool divides(struct lower *lower, int x) {
     return bytes != NULL;
 }
 
-/* Integers to divide by: 0 is an error where something is divided by it, which is not so behind the valid elements of a
- * counted operand, or in a branch that is not taken. */
+/* Emits an integer divisor. Division by 0 is an error, but not for the invalid elements of a counted operand, and not
+ * in a branch that is not taken. There the divisor becomes 1. */
 static int emit_divisor(struct lower *lower, int dividend, int x) {
     const int one = emit_like(lower, x, 1);
     const struct counted *found = lower_counted(lower, x);

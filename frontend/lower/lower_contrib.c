@@ -193,7 +193,7 @@ int lower_embed_layer_norm(struct lower *lower) {
     return lower_result(lower, normalised(lower, OP_LayerNorm, sum, 5, 6));
 }
 
-/* States of one position, of which several positions' stand in a window if there is one. */
+/* Refuses a window of states of several positions. Only the state of one position is supported. */
 static int check_window(struct lower *lower) {
     return lower_int(lower, "state_window") ? lower_unsupported(lower, "state_window") : 0;
 }

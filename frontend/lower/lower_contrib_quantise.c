@@ -54,7 +54,8 @@ static int rows_of(struct lower *lower, int x, int indices) {
     return x < 0 ? -1 : emit_gather(lower, x, indices, 0);
 }
 
-/* Codes of `bits` bits that lie in bytes along the last dimension, of which `last` are wanted; others as they are. */
+/* Unpacks codes of less than 8 bits, which lie in bytes along the last dimension, and keeps the first `last` of them.
+ * Other tensors are returned unchanged. */
 static int codes_of(struct lower *lower, int x, int64_t bits, int64_t last) {
     if (x < 0 || lower_dtype(lower, x) != RT_U8 || bits == 8) return x;
     const struct attr to = attr_of_text("to", rt_dtypes[bits == 4 ? RT_U4 : RT_U2].name);

@@ -134,8 +134,8 @@ static int unless_any(struct lower *lower, int refused, int value) {
     return lower_sequence(lower, n, items);
 }
 
-/* `misfit`, a branch, does not fit its operands: a step whose condition chooses it is refused. `values` are the results
- * of the other branch. */
+/* Takes the results `values` of one branch, since the other one, `misfit`, does not fit its operands. A step whose
+ * condition chooses `misfit` ends with an error. */
 static int take_other(struct lower *lower, const struct choice *choice, const char *misfit,
                       const struct failure *failure, const int *values) {
     struct diags *diags = lower->builder.diags;

@@ -17,7 +17,8 @@ bool loss_target_fits(const struct tensor *prediction, int axis, const struct te
 
 /* Building blocks. Like the emit functions they return -1 if an operand is -1. ------------------------------------- */
 
-/* Emits an expression over tensors a, b and c and a number n. Operands that the expression does not use may be any. */
+/* Emits an expression over tensors a, b and c and a number n, in the type of c. x, y and z are always tensors: for one
+ * that the expression does not read, callers pass another operand again. */
 static int of(struct build *builder, const char *text, int x, int y, int z, double number) {
     struct build_scope scope = {.dtype = RT_F32};
     if (x < 0 || y < 0 || z < 0) return -1;

@@ -18,7 +18,7 @@ static bool fits(__int128 number) {
     return number >> LINE_BITS == 0 || number >> LINE_BITS == -1;
 }
 
-/* a b. What is too large in this specimen may not be in another. */
+/* The product a b. If it is too large, the specimen is marked as spoiled: the product may fit in another one. */
 static int64_t product(struct open_sizes *open, int64_t a, int64_t b) {
     int64_t product;
     if (rt_mul(a, b, &product) && fits(product)) return product;
@@ -107,7 +107,8 @@ static struct places emit_floors(struct lower *lower, int at, int by) {
                            emit2(lower, OP_Div, emit_cast(lower, left, RT_F64), emit_cast(lower, by, RT_F64))};
 }
 
-/* Rounded: the floor of other numbers, or for those that round up, its negative. */
+/* Emits a line's value rounded as `resize` says, by means of floor(). Rounding up is -floor(-x). Rounding to the
+ * nearest integer is the floor of the number plus one half. */
 static int emit_rounded(struct lower *lower, const struct resize *resize, int64_t out, const struct line *line) {
     const bool halves = resize->round->halves, up = resize->round->up;
     const int by = number(lower, line->by);

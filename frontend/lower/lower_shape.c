@@ -3,9 +3,10 @@
 
 #include "runtime/base/number/checked.h"
 
-/* Meets what must be equal for both shapes to have as many elements: where one of them has a single extent that the
- * other has not, that and the product of those of the other; else, in the same place, those that the typical sizes make
- * equal. `open`: an extent that is what is left; -1: there is none. */
+/* Records which extents must be equal for both shapes to have as many elements (lower_meet). Extents that both shapes
+ * have cancel out. If one shape has a single extent left, that equals the product of those left in the other.
+ * Otherwise, extents at the same place that are equal at typical sizes are taken to be equal. `open`: the dimension
+ * whose extent is inferred; -1: none. */
 static void meet_elements(struct lower *lower, const struct tensor *from, const struct tensor *to, int open) {
     struct open_sizes *sizes = lower_open(lower);
     int64_t left[RT_MAX_NDIM], right = 1, product = 1;
@@ -29,8 +30,8 @@ static void meet_elements(struct lower *lower, const struct tensor *from, const 
             lower_meet(lower, from->dims[d], to->dims[d]);
 }
 
-/* The shape in which no operand is counted: an extent that is not known is the one that is left. Extents of 0 in one
- * place of both are the same dimension, and leave what the others do: of [2,0,8], [2,0,4,-1] is [2,0,4,2]. */
+/* Reshapes an operand that is not counted. A single extent that is not known is inferred from the others. An extent of
+ * 0 at the same place in both shapes is the same dimension and is left out: [2,0,8] as [2,0,4,-1] is [2,0,4,2]. */
 static int reshape_whole(struct lower *lower, int n, const struct amount *given, int open) {
     const struct tensor x = lower_input(lower, 0);
     struct tensor from = x, to = {.ndim = n}; /* without those dimensions */

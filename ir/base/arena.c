@@ -67,8 +67,8 @@ static _Noreturn void out_of_memory(struct arena *arena) {
     abort();
 }
 
-/* A chunk with room for that many bytes. What is not used of it is zero: a large object has a chunk of its own, of
- * pages that need not be touched. */
+/* A chunk with room for that many bytes. Bytes that have not been used are zero. A large object has a chunk of its
+ * own, so pages of it that are never written stay untouched. */
 static struct arena_chunk *chunk_for(struct arena *arena, size_t bytes) {
 #ifdef ARENA_MALLOC
     size_t size = bytes + GAP;

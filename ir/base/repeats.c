@@ -108,7 +108,8 @@ struct chooser {
     struct stretch *chosen; /* per item: the chosen repetition that begins there; times = 0: none */
 };
 
-/* The repetition that the run is counted as: its period is a multiple of the run's that is at least `least`. */
+/* The repetition as which the run is counted. Its period is the smallest multiple of the run's period that is at least
+ * `least`. */
 static struct stretch repetition(const struct chooser *c, const struct run *run) {
     const int multiple = run->period < c->least ? (c->least + run->period - 1) / run->period : 1;
     const int period = run->period * multiple;

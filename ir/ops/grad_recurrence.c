@@ -37,8 +37,8 @@ static int product(struct gradient *gradient, int left, int right) {
     return build(&gradient->builder, OP_MatMul, 2, rows, 1, &trans);
 }
 
-/* Of a GRU, the candidate's weights multiply something else than those of its other gates: `mixed`, which is the
- * gradient of their product with reset_after, else their right operand. */
+/* The gradient of the recurrent weights. In a GRU, the candidate's weights have operands of their own. With
+ * reset_after, `mixed` is the gradient of their product; without it, `mixed` is their right operand. */
 static int weights_gradient(struct gradient *gradient, int dx, int mixed) {
     const int before = states_before(gradient, 0);
     const int64_t h = gradient_output(gradient)->dims[3];

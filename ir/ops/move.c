@@ -456,7 +456,7 @@ EVAL(eval_concat) {
     return 0;
 }
 
-/* The error is one of the step, which may be one in which nothing is divided. */
+/* A divisor that contains 0 is not folded: the error belongs to the step, which need not reach the division. */
 EVAL(eval_divisor) {
     const int64_t count = tensor_elements(eval->out);
     for (int64_t i = 0; i < count; i++)

@@ -52,7 +52,8 @@ static int outermost(const struct layout *layout, int axis) {
     return axis;
 }
 
-/* By axis; but all cuts of one dimension where the outermost is, in the order in which they nest. */
+/* Prints the placements in order of axes. The cuts of one dimension are printed together, at the place of the
+ * outermost one and in the order in which they nest. */
 static void print_layout(struct printer *p, const struct layout *layout) {
     const char *before = " {";
     uint32_t done = 0; /* bit a: axis a is printed */
@@ -145,8 +146,8 @@ static void print_model(struct printer *p) {
     strbuf_printf(&p->out, " opset=%d\n", graph->opset);
 }
 
-/* The open sizes, their limits, and what is made of them by more than products, in the order in which the graph knows
- * them; then what sizes that the program keeps are in the next step. */
+/* Prints the open sizes, their limits, and the numbers computed from them (except products), in the order in which the
+ * graph lists them. Then prints the next step's value of each size that the program keeps. */
 static void print_sizes(struct printer *p) {
     struct open_sizes *open = p->graph->open;
     for (int i = 0; open && i < open->all.n; i++) {

@@ -6,7 +6,7 @@ struct crossing {
     struct graph *graph;
     int *home; /* per tensor: 1 + the segment of the current coordinate that computes it, 0: none does */
     int *last; /* per tensor: 1 + the last segment that lists it in `in` */
-    bool *out; /* per tensor: other segments of the coordinate read it, or it is an output */
+    bool *out; /* per tensor: true if another segment of the coordinate reads it or it is an output */
 };
 
 /* Positions [first, end): from the first to the last node of the phase that the chunk takes part in. */

@@ -126,7 +126,8 @@ static bool is_widened(const struct graph *graph, int tensor) {
            rt_dtype_bytes(narrow->dtype) < rt_dtype_bytes(wide->dtype);
 }
 
-/* The phase in which the value is sent: that of its node, but sums over micro-batches are complete at their end. */
+/* The phase in which the value is sent: the phase of its node. A sum over micro-batches is complete only after the
+ * last micro-batch, so it is sent in PHASE_REDUCE. */
 static enum phase sent_in(const struct graph *graph, int tensor) {
     const struct node *producer = &graph->nodes.at[graph->tensors.at[tensor].producer];
     return producer->op->id == OP_Accumulate ? PHASE_REDUCE : producer->phase;
@@ -279,8 +280,8 @@ static void give_outputs(struct staging *s) {
 
 /* Stages that overlap ---------------------------------------------------------------------------------------------- */
 
-/* Where the node comes in a phase: twice its stage's turn; what a stage sends follows its nodes. Phases of the whole
- * step keep their order. */
+/* The place of the node in the order of its phase: twice the turn of its stage, and for a Transfer 1 more, so that a
+ * stage sends after it has computed. Nodes of phases of the whole step keep their order. */
 static int turn_of(const struct staging *s, const struct node *node) {
     const bool transfer = node->op->id == OP_Transfer;
     const int stage = transfer ? (int)attr_int(node, "from", 0) : node->stage;

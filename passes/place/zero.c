@@ -18,7 +18,7 @@ struct zero {
     unsigned axes; /* along which families are cut: bit a for axis a */
     int *family;   /* per tensor: another of its family, or itself for the family's representative */
     bool *cut;     /* per representative */
-    /* per representative: axes that divide the family already, as those of experts, or that a stage with it lacks */
+    /* per representative: axes not to be used: they divide the family already, or a stage that has it lacks them */
     unsigned *parts;
 };
 

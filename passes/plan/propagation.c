@@ -7,7 +7,7 @@
 
 enum { MAX_RESTARTS = 24 };
 
-/* A tensor that propagation has reached: it is to be split so. */
+/* A tensor that propagation has reached, and how it is to be split. */
 struct request {
     int tensor, dim;
     int64_t blocks, grain;
@@ -343,8 +343,9 @@ bool propagate_split(struct propagation *propagation, int node, const struct nod
            search(propagation, &far, split->blocks, split->grain, true) || split_only(propagation, node, split);
 }
 
-/* Splits the node so that the operand is divided as `part`, and the elementwise nodes around it, up to those that
- * compute their operands otherwise: these read slices of what they need. */
+/* Splits the node so that the operand is divided as `part`, and the elementwise nodes around it likewise. Propagation
+ * ends at the nodes of other kinds that compute operands of these: they are split, too, but read slices of their
+ * operands. */
 static bool propagate_part(struct propagation *propagation, int node, int operand, const struct placement *part) {
     struct cut_option options[RT_MAX_NDIM];
     const int n =

@@ -130,15 +130,16 @@ static void place_by_readers(struct draft *draft, int last_stage) {
     }
 }
 
-/* The forward node that computes a value, or of which pass recompute has made the copy that does; -1: there is none. */
+/* The forward node that computes a value. For a value computed by a copy that pass recompute has made, the node that
+ * was copied. -1: there is none. */
 static int forward_node(const struct graph *graph, int tensor) {
     int producer = tensor < 0 ? -1 : graph->tensors.at[tensor].producer;
     if (producer >= 0 && attr_int(&graph->nodes.at[producer], "again", 0)) producer = graph->nodes.at[producer].origin;
     return producer >= 0 && graph->nodes.at[producer].phase == PHASE_FORWARD ? producer : -1;
 }
 
-/* Moves forward nodes to the stage of a gradient's node that reads their result and is on an earlier one (Note [Results
- * that gradients share]). Returns whether it has moved any: what follows them must be placed again. */
+/* Moves a forward node to an earlier stage if a gradient's node on that stage reads its result (Note [Results that
+ * gradients share]). Returns whether any node was moved: the nodes after it must then be placed again. */
 static bool move_shared(struct draft *draft, const bool *recomputed) {
     const struct graph *graph = draft->graph;
     bool any = false;

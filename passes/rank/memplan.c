@@ -287,7 +287,8 @@ static void place_states(const struct rankplan *plan, struct rank_class *class, 
  * The new value of a weight or state is written over the old one if an elementwise node computes it from the old one
  * and nothing reads the old one afterwards. So an update needs no further memory and no copy. */
 
-/* The tensor whose elements lie where the value's do: the slice that is gathered in place, else the value. */
+/* The tensor whose place has the value's elements: for a value gathered in place, the slice that is gathered; else the
+ * value. */
 static int written_value(const struct rankplan *plan, int value) {
     const int root = plan->root[value];
     return layout_flat_axes(&plan->graph->tensors.at[root].layout) ? root : value;
@@ -523,7 +524,8 @@ static void place_communication(struct rankplan *plan, struct rank_class *class,
                 (struct plan_place){RT_COMMUNICATION, rows[r].offset + rows[r].parts[i].offset};
 }
 
-/* COMMUNICATION as its values occupy it. Each gradient of a row does so only from its own first write on. */
+/* The memory that values occupy in COMMUNICATION over time. In a row of contiguous gradients, each gradient occupies
+ * its part only from its own first write on. */
 static struct occupied *communication_occupied(const struct rankplan *plan, const struct rank_class *class,
                                                const int *first, const int *last, struct arena *scratch) {
     struct occupied *occupied = occupied_new(scratch, plan->graph->order.n + 1);

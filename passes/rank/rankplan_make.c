@@ -41,8 +41,9 @@ static bool is_viewed(const struct rankplan *plan, int state) {
     return false;
 }
 
-/* True for the update of a state that the producer of its new value changes in place, as the last to read it: a cache
- * to which rows are added, which changes none of those that views see, or whose rows are replaced. */
+/* True if the node that computes a state's new value can change the state in place: it is the last to read the state.
+ * The node either appends rows to a cache, which leaves the rows that views show unchanged, or replaces rows of a
+ * state that has no views. */
 static bool changes_in_place(const struct rankplan *plan, const struct update *update, const int *position,
                              const int *last_read) {
     const struct graph *graph = plan->graph;

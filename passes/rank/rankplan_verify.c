@@ -72,7 +72,8 @@ static void write_value(struct walk *w, int root) {
     pull_up(w, end - 1);
 }
 
-/* The writer of the topmost node, among this one and its ancestors, that has one for all of its leaves. */
+/* The last writer that the tree records for the node. An ancestor with one writer for all of its leaves takes
+ * precedence; the topmost such node decides. */
 static int writer_of(const struct walk *w, int node) {
     int writer = SEVERAL;
     for (; node; node /= 2)
@@ -89,8 +90,8 @@ static bool all_written_by(const struct walk *w, int tensor, int writer) {
     return true;
 }
 
-/* True if the tensor's memory has its value: it, or what lies in its memory by intention, was written last there; of a
- * stored tensor, nothing was written. */
+/* True if the tensor's memory still has its value: the last write there was by the tensor itself, or by a tensor that
+ * shares its memory on purpose. The memory of a stored tensor must not have been written at all. */
 static bool is_intact(const struct walk *w, int tensor) {
     const int root = w->plan->root[tensor];
     const bool stored = w->plan->graph->tensors.at[root].kind != TENSOR_VALUE && (tensor == root || !w->written[root]);

@@ -35,7 +35,7 @@ struct walk {
     bool trains;
     const bool *excluded;
     const int *readers; /* before the walk */
-    const bool *leads;  /* per tensor, before the walk: what reads it may save its move back */
+    const bool *leads;  /* per tensor, before the walk: true if a reader may make its move back superfluous */
     int ntensors;
 };
 
@@ -61,7 +61,8 @@ static int move(struct walk *walk, int x, int (*order)(int d, int ndim), int cha
                                      : build_transpose(&walk->builder, x, perm);
 }
 
-/* What takes the place of the tensor `as`, whose elements with channels last are x: they are called as it was. */
+/* Returns a tensor in the model's layout that replaces `as`: x, which has the elements of `as` with channels last,
+ * moved back. x gets the name of `as`. */
 static int move_back(struct walk *walk, int x, int as) {
     if (x < 0) return -1;
     struct tensor *image = &walk->builder.graph->tensors.at[x];
@@ -91,7 +92,7 @@ static int moved(struct walk *walk, int image) {
 
 /* Operators that move ---------------------------------------------------------------------------------------------- */
 
-/* An operand beside an image of ndim dimensions, with which it broadcasts, as it is beside one of channels last. */
+/* The operand x of a node, in the layout for channels last. x broadcasts with the node's images of ndim dimensions. */
 static int moved_beside(struct walk *walk, int x, int ndim) {
     const struct tensor t = *tensor_of(walk, x);
     int64_t shape[RT_MAX_NDIM];
@@ -163,8 +164,9 @@ static bool axes_fit(const struct attr *axes) {
     return true;
 }
 
-/* Of a sum over the samples of a sum over the spatial dimensions, as statistics of a batch are: one sum over all of
- * them, which are neighbours with channels last. Ranks divide it as they do the second sum. Negative: it is none. */
+/* Statistics of a batch are sums over the samples of a sum over the spatial dimensions. With channels last, these
+ * dimensions are adjacent, and a single sum over all of them replaces the two. Ranks divide it as they divide the
+ * second sum. Returns a negative number if the node is no such sum. */
 static int build_whole_sum(struct walk *walk, const struct node *node) {
     const struct graph *graph = walk->builder.graph;
     const int before = before_move(walk, node->inputs[0]), ndim = tensor_of(walk, node->inputs[0])->ndim;
@@ -208,7 +210,7 @@ static int build_moved(struct walk *walk, const struct node *node, const struct 
     return build(&walk->builder, node->op->id, node->ninputs, inputs, nattrs, attrs);
 }
 
-/* Any of its images is one of channels last that is moved back. */
+/* True if one of the node's images has been moved back from channels last. */
 static bool reads_moved(const struct walk *walk, const struct node *node, const struct mover *mover) {
     const int ndim = tensor_of(walk, node->outputs[0])->ndim;
     for (int k = 0; k < node->ninputs && k < mover->images; k++)
@@ -224,7 +226,8 @@ static bool is_convolution(const struct node *node) {
     return node->op->id == OP_Conv || node->op->id == OP_ConvTranspose || node->op->id == OP_ConvWeightGrad;
 }
 
-/* In training: a convolution, or what belongs to one that has moved. */
+/* In training: true for a convolution that is worth moving, and for a convolution or its gradient if one of its images
+ * has been moved. */
 static bool is_trained_candidate(const struct walk *walk, const struct node *node) {
     const struct tensor *x = tensor_of(walk, node->inputs[0]), *w = tensor_of(walk, node->inputs[1]);
     int64_t depth = 1;
@@ -339,7 +342,7 @@ static int flattened(struct walk *walk, const struct node *node) {
 
 /* Splits ----------------------------------------------------------------------------------------------------------- */
 
-/* A node that was made for another one, whose dimensions are `dims`. */
+/* A node that this pass has made for node `from`, whose dimensions are `dims`. */
 struct made {
     struct graph *graph;
     int id;
@@ -347,8 +350,8 @@ struct made {
     const struct dims *dims;
 };
 
-/* Splits operand `own` of what was made as the other node splits its operand `k`; with channels last if `last`, where
- * `own` may have further dimensions before. */
+/* Splits operand `own` of the new node as node `from` splits its operand `k`. `last`: `own` has channels last and may
+ * have further dimensions in front. */
 static void split_like(const struct made *made, int own, int k, bool last) {
     struct node *node = &made->graph->nodes.at[made->id];
     const int naxes = made->graph->mesh.naxes;
@@ -386,8 +389,8 @@ static bool is_one_with(const struct graph *graph, const struct node *node, int 
     return node->op->id == OP_Reshape && before && before->op->id == OP_Reshape && before->inputs[0] == node->inputs[0];
 }
 
-/* Ranks and stages share the nodes from `first` on, which were made for node `id`, as they do that node; moves are
- * divided as what they move. */
+/* Places the nodes from `first` on, which were made for node `id`: on the stage and in the phase of that node, and
+ * divided among ranks like it. Moves are divided like the tensors that they move. */
 static void place_made(struct walk *walk, int id, int first) {
     struct graph *graph = walk->builder.graph;
     const struct node from = graph->nodes.at[id];

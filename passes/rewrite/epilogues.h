@@ -1,5 +1,5 @@
-/* Elementwise nodes that the matrix product before them may compute as its epilogue: pass fuse_epilogue makes them so,
- * and the passes before it leave to the product what it does better than they. */
+/* Elementwise nodes that a matrix product can compute as its epilogue. Pass fuse_epilogue fuses them into the product.
+ * Passes before it ask here which nodes they should leave to the product. */
 #ifndef PASSES_REWRITE_EPILOGUES_H
 #define PASSES_REWRITE_EPILOGUES_H
 
@@ -15,8 +15,8 @@ const struct node *epilogue_product(const struct graph *graph, const struct pass
 const struct node *epilogue_product_of(const struct graph *graph, const struct pass_context *context,
                                        const struct node *node, int tensor);
 
-/* True if one of at most `most` elementwise nodes that read each other's results, of which this is the last, reads that
- * of such a product. */
+/* True if a chain of at most `most` elementwise nodes leads from the result of such a product to this node, which is
+ * the last of the chain. */
 bool epilogue_follows(const struct graph *graph, const struct pass_context *context, const struct node *node, int most);
 
 #endif

@@ -31,7 +31,7 @@ struct rows {
     int by, dispatched[2]; /* what ExpertDispatch gives for it: of rows, and of tokens; the routing */
 };
 
-/* Some product is of rows that this tensor routes to so many experts. */
+/* `index` routes rows to one of `experts` experts, for some product. */
 struct choice {
     int index;
     int64_t experts;

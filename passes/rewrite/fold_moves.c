@@ -63,8 +63,8 @@ static int64_t begin_of_cast(const struct tensor *in, const struct tensor *out, 
     return in->dtype == in->stored.dtype && rt_dtype_is_float(in->dtype) && rt_dtype_is_float(out->dtype) ? 0 : -1;
 }
 
-/* The operators that move elements. begin: the element of the first input with which the result begins if all of its
- * elements follow each other there, else -1; NULL: they never do. */
+/* The operators that move elements. begin: the place in the first input where the result begins, if the elements of
+ * the result are contiguous there; else -1. NULL: they never are. */
 static const struct move {
     enum op_id op;
     int64_t (*begin)(const struct tensor *in, const struct tensor *out, const struct node *node);

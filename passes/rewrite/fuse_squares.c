@@ -8,7 +8,8 @@
 #include "ir/op.h"
 #include "passes/pipeline.h"
 
-/* The SumSquares that makes the operand for this node alone, where it could be computed as well; -1: something else. */
+/* The SumSquares that computes the operand, if only this node reads it and both are in the same stage and phase; else
+ * -1. */
 static int squares_before(const struct graph *graph, const int *readers, const struct node *add, int operand) {
     const int tensor = add->inputs[operand];
     const struct node *node = made_by(graph, tensor, OP_SumSquares);

@@ -25,7 +25,8 @@ static bool has_node(const struct match *match, int node) {
     return false;
 }
 
-/* Notes that `tensor` is not what the pattern expects, if no other way of matching had more nodes before. */
+/* Records `tensor`, which is not what the pattern expects, as a near miss. An earlier near miss is kept if it had
+ * matched as many nodes. */
 static bool missed(const struct match *match, int tensor, const char *expected, double number) {
     if (match->near_miss && match->nnodes > match->near_miss->nodes)
         *match->near_miss = (struct near_miss){match->nnodes, tensor, expected, number};

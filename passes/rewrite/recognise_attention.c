@@ -101,7 +101,8 @@ static int reshaped(struct attention *a, int id, int n, const int64_t *shape) {
     return build_reshape(&a->recognition->builder, id, n, shape);
 }
 
-/* The tensor with leading dimensions a->lead, if its own are other groups of the same elements; else the tensor. */
+/* The tensor reshaped to leading dimensions a->lead, if its own leading dimensions group the same elements
+ * differently; else the tensor. */
 static int bring(struct attention *a, int id) {
     const struct tensor *t = attention_tensor(a, id);
     int64_t shape[RT_MAX_NDIM];
@@ -267,8 +268,8 @@ static int optional_mask(struct attention *a, const struct mask *mask) {
     return mask->tensor < 0 ? -1 : mask_tensor(a, mask);
 }
 
-/* Where every row has a visible key, hidden ones have no weight beside it, and -inf lets the kernel leave out keys
- * before a window. */
+/* If every row has a visible key, a low enough finite mask gives hidden keys weight 0, as -inf does. The mask then
+ * becomes -inf, so that the kernel can skip the keys before a window. */
 static void hide_completely(struct attention *a) {
     bool alone = a->keep.tensor < 0 && a->nbias == 0 && !a->clamp;
     if (a->causal && a->window && a->sees && alone && attention_fill_hides(a, a->fill)) a->fill = -INFINITY;
@@ -323,9 +324,9 @@ static bool make_operands(struct attention *a, bool share) {
 /* The match ------------------------------------------------------------------------------------------------------ */
 
 /* Note [Flash attention]
- * Where the target has it and the user asked for it, attention is FlashAttention: then also in training, since that has
- * a gradient. It takes f32 and 16-bit floats, heads of up to RT_FLASH_HEAD elements, and masks that no
- * gradient flows to; what it does not take stays what it is without it. */
+ * If the user asks for FlashAttention and the target has it, attention becomes FlashAttention. That has a gradient, so
+ * training uses it as well. It supports f32 and 16-bit floats, heads of up to RT_FLASH_HEAD elements, and masks that
+ * need no gradient. Any other attention is compiled as if FlashAttention had not been asked for. */
 
 enum attention_kind attention_kind_of(const char *word) {
     static const char *const words[] = {
@@ -441,7 +442,8 @@ static bool take_sink(struct attention *a, const struct match *match) {
     return a->sink.tensor >= 0;
 }
 
-/* Weights of which the hidden ones are replaced by 0: what is left of them is 0 already, but in rows without a key. */
+/* The model sets the weights of hidden keys to 0 after the softmax. They are 0 already, except in rows without a
+ * visible key. With hidden scores of -inf, such rows give NaN, and nan_to_zero makes them 0. */
 static bool take_zeros(struct attention *a, const struct match *match) {
     const bool drop = match_has(match, "hidden");
     int mask = match_tensor(match, drop ? "hidden" : "shown");
@@ -460,7 +462,7 @@ static bool take_nan_to_zero(struct attention *a, const struct match *match) {
     return true;
 }
 
-/* The product times sigmoid(logsumexp(scores) - sink), which is what it is with the sink among the scores. */
+/* The product times sigmoid(logsumexp(scores) - sink) is the attention whose softmax has the sink as one more score. */
 static bool take_gate(struct attention *a, const struct match *match) {
     const struct tensor *gate = attention_tensor(a, match_tensor(match, "gate")),
                         *row = attention_tensor(a, match_tensor(match, "m"));

@@ -27,8 +27,9 @@ static int before_widening(const struct graph *graph, int tensor) {
 /* Such operators: of input 0 and the result; the other inputs may be f32 (ir/ops.def). */
 static const enum op_id rounding_once[] = {OP_Rope, OP_NONE};
 
-/* The tensor that the cast makes, as the result of its operand's producer: that is made to read what its input 0 was
- * widened from. -1: the producer is no such operator, or others read its result. */
+/* Replaces a cast to a narrow type by letting the operand's producer round. The producer's input 0 was widened from
+ * that type, and is replaced by the tensor before it was widened. Returns the producer's result; -1 if the producer is
+ * no such operator, or other nodes read its result. */
 static int rounded_by_producer(struct graph *graph, const struct pass_context *context, const int *readers, int cast) {
     const int id = graph->nodes.at[cast].inputs[0], narrow = graph->nodes.at[cast].outputs[0];
     const int producer = graph->tensors.at[id].producer;

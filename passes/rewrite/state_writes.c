@@ -21,7 +21,7 @@ struct write {
     const int64_t *back; /* the transpose to the state's dimensions */
 };
 
-/* Where the transpose moves the first dimension, and all others keep their order; -1: it is another one. */
+/* The place to which the transpose moves the first dimension; -1 if it changes the order of the others. */
 static int place_of_first(const int64_t *perm, int n) {
     int axis = 0;
     while (axis < n && perm[axis]) axis++;

@@ -72,8 +72,9 @@ static const struct node *adds_contributions(const struct optimizing *o, int ten
     return node;
 }
 
-/* The gradient in that type. Of a parameter with several readers each contribution is cast, so that they are added in
- * that type, too. `readers`: the nodes that read the gradient. */
+/* The gradient cast to `dtype`. If the parameter has several readers, the gradient is a sum of their contributions.
+ * Then each contribution is cast, and they are added in that type. `readers`: the number of nodes that read the
+ * gradient. */
 static int gradient_as(struct optimizing *o, int gradient, enum rt_dtype dtype, int readers) {
     const struct node *sum = adds_contributions(o, gradient, readers);
     if (o->graph->tensors.at[gradient].dtype == dtype) return gradient;
@@ -112,11 +113,11 @@ static int accumulate(struct optimizing *o, struct parameter *p) {
 struct early {
     struct graph *graph;
     struct uses uses;
-    int *missing; /* per node: the operands of the backward phase that it waits for; 0: none, or it is in its place */
+    int *missing; /* per node: how many backward operands it waits for; 0: none, or it is in its place */
     bool *put;    /* per node: it is in its place */
 };
 
-/* Appends the node, then those that waited for it alone, and so on. */
+/* Appends the node to the order, then each node that waited for this one alone, and so on. */
 static void put_with_followers(struct early *e, int id) {
     const struct node node = e->graph->nodes.at[id];
     VEC_PUSH(e->graph->arena, &e->graph->order, id);

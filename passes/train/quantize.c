@@ -414,7 +414,7 @@ static void follow_readers(struct graph *graph, int added) {
     }
 }
 
-/* Puts those that only updates read, such as the largest magnitude of a step, where their operands are. */
+/* Puts nodes that only updates read, such as the largest magnitude of a step, on the last stage of their operands. */
 static void follow_operands(struct graph *graph) {
     for (int i = 0; i < graph->order.n; i++) {
         struct node *node = &graph->nodes.at[graph->order.at[i]];

@@ -129,7 +129,7 @@ static int transfer(struct rt *rt, int number, int micro, bool waits) {
     int status = RT_OK;
     enter(rt, end->phase, end->chunk, micro);
     begin(rt, end->instruction,
-          end->sends != waits); /* what is sent is there at once, what is received after waiting */
+          end->sends != waits); /* a value to be sent exists already; a received one exists after the wait */
     void *value = place_address(rt, &end->place);
     for (int peer = -1; !status && (peer = rt_next_peer(rt, end->peer, end->sends, peer)) >= 0; request++) {
         if (waits)

@@ -152,7 +152,7 @@ static int any(float *y, int64_t y_row, struct left a, const float *b, int64_t b
 int rt_gemm_library_f32(RT_GEMM_OPERANDS(float)) {
     struct left left = {a, a_row, trans_a};
     int threads = omp_get_max_threads();
-    omp_set_num_threads(1); /* or oneDNN would take all of them, and cut k among them */
+    omp_set_num_threads(1); /* else oneDNN would use all threads, and split k among them */
     int status = any(y, y_row, left, b, b_row, trans_b, m, k, n);
     omp_set_num_threads(threads);
     return status;

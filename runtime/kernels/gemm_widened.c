@@ -24,7 +24,8 @@ typedef void widen_fn(float *to, int64_t to_row, const void *elements, int64_t r
 /* y from factor * sum. */
 typedef void round_fn(void *elements, int64_t y_row, const float *sum, float factor, int64_t rows, int64_t columns);
 
-/* Down the columns, 16 at a time, where those are what lies together. */
+/* Converts elements to f32. If the elements of a column are contiguous, it goes down the columns, 16 elements at a
+ * time. */
 #define DEFINE_WIDEN(s, T, to_f32)                                                                                     \
     CLONES static void widen_##s(float *to, int64_t to_row, const void *elements, int64_t row_step,                    \
                                  int64_t column_step, int64_t rows, int64_t columns) {                                 \

@@ -22,8 +22,9 @@
 #define MAX_SHARES 1023 /* of a region */
 #define PIECES     8    /* shares for each thread, where a region takes any number of them */
 
-/* The shares of a lane that nobody has begun, [first, end), and the number of their region. That a thread takes a
- * share, and that the region is still the one whose function it has read, is one comparison. */
+/* Packs into one word the shares of a lane that no thread has begun, [first, end), and the number of their region. So
+ * one compare-and-swap both takes a share and confirms that the region is still the one whose function the thread has
+ * read. */
 #define SHARE_BITS 10
 static uint64_t lane_word(uint64_t region, int first, int end) {
     return region << 2 * SHARE_BITS | (uint64_t)end << SHARE_BITS | (uint64_t)first;
@@ -123,8 +124,8 @@ static void execute(run_fn *run, void *data, struct place place) {
     self.place = outer;
 }
 
-/* Takes a share of the region that is handed out and executes it: the first of the thread's own lane, or the last of
- * another's. False if there is none. */
+/* Takes a share of the current region and executes it: the first share of the thread's own lane, or the last one of
+ * another lane. False if the lane has none. */
 static bool take_share(struct team *team, int lane, bool own) {
     _Atomic uint64_t *shares = &team->lane[lane].shares;
     uint64_t word = atomic_load_explicit(shares, memory_order_acquire);

@@ -92,8 +92,8 @@ static struct open_range up_to(const struct open_range *whole, int64_t steps) {
     return range;
 }
 
-/* Gives *range, of `options`, the largest bound with which the import succeeds, or else one size. False: it succeeds
- * with neither, and *range is as it was. */
+/* Narrows *range, which is part of `options`, to the largest upper bound with which the import succeeds; if there is
+ * none, to its typical size alone. False if that fails, too; then *range is unchanged. */
 static bool narrow(const struct job *job, int (*import)(struct job *job), const struct options *options,
                    struct open_range *range) {
     const struct open_range whole = *range;
@@ -147,7 +147,8 @@ static void refuse_misfit(const struct job *job, int (*import)(struct job *job),
     if (option || open->clash.met) specimens_refuse_misfit(misfit, job->arena, option ? option : "");
 }
 
-/* Where they may do, other specimens are tried, from job->first on, and the errors are those of the last. */
+/* Imports the model with two specimens of its open sizes, job->first and the next one. Where other specimens may
+ * succeed, the next two are tried. The errors reported are those of the last two. */
 int job_import_open(struct job *job, int (*import)(struct job *job)) {
     struct diags *diags = job->diags;
     if (job->options->train) return refuse_training(job);
@@ -163,7 +164,8 @@ int job_import_open(struct job *job, int (*import)(struct job *job)) {
     }
 }
 
-/* The line of the text at which it differs from the other, and the last comment before it, which names a node. */
+/* Tells where text `a` differs from `b`: the last comment before the difference, which names a node; without one, the
+ * line. */
 static const char *difference(struct arena *arena, const char *a, const char *b) {
     const char *line = a, *comment = "", *behind = "";
     for (; *a && *a == *b; a++, b++) {

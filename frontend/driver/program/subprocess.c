@@ -47,7 +47,8 @@ static char **child_environment(const char *const *hidden, struct arena *arena) 
     return entries;
 }
 
-/* In the child. It ends with its parent, as a make that is told to ends what it runs. */
+/* Executes the program in the child. The child is terminated when its parent ends; a make that is terminated ends its
+ * own children. */
 static _Noreturn void become(char *const *argv, char **environment, int out, pid_t parent, int failed) {
     const int none = open("/dev/null", O_RDONLY | O_CLOEXEC);
     prctl(PR_SET_PDEATHSIG, SIGTERM);

@@ -1,16 +1,17 @@
-/* The candidates in families, so that the first of all is known without a look at each. */
+/* Groups the candidates in families, so that the search finds the best one without looking at each. */
 #include <math.h>
 #include <string.h>
 
 #include "frontend/driver/search/search.h"
 #include "ir/base/map.h"
 
-/* A candidate that needs that many times the limit by what is known of it is not tried. Predictions and excerpts of
- * pipelines may be too high; what follows from shortened graphs without stages hardly is, and a bound is not. */
+/* A candidate is not tried if its estimated memory exceeds the limit times this factor. The factor allows for
+ * estimates that are too high. Predictions and excerpts of pipelines may be; estimates from shortened graphs without
+ * stages hardly are. Lower bounds never are, so they have no factor. */
 static const double predicted_margin = 1.15, excerpt_margin = 1.08, shortened_margin = 1.005;
 
-/* Predicted times, and bounds of time, which follow from them, may be too long by this part: of unequal stages, whose
- * boundaries may lie inside layers, by more. */
+/* The relative error by which predicted times, and the bounds that follow from them, may be too long. It is larger for
+ * unequal stages, whose boundaries may lie inside layers. */
 static const double prediction_error = 0.02, unequal_error = 0.04;
 
 /* What the candidates of a family have in common (search_same_base), and what else a candidate has: with scale units in
@@ -87,13 +88,14 @@ bool search_may_fit(const struct search *search, const struct candidate *c) {
     return c->memory <= search->limit * margin[c->step];
 }
 
-/* Seconds that the candidate takes at least. */
+/* A lower bound of the candidate's time in seconds. */
 static double least_seconds(const struct candidate *c) {
     const double error = search_own(c) ? unequal_error : prediction_error;
     return c->seconds * (c->step <= SEARCH_PREDICTED ? 1 - error : 1);
 }
 
-/* The one of two candidates that is first, the one that was listed first where they are as fast. -1: there is none. */
+/* The candidate with the smaller lower bound; of equal ones, the one that was listed first. -1: there is no
+ * candidate. */
 static int earlier_of(const struct search *search, int a, int b) {
     if (a < 0 || b < 0) return a < 0 ? b : a;
     const double seconds = least_seconds(&search->all.at[a]), other = least_seconds(&search->all.at[b]);

@@ -52,8 +52,9 @@ static bool has_one_reader(const struct propagation *propagation, int tensor) {
     return propagation->uses.first[tensor + 1] - propagation->uses.first[tensor] == 1;
 }
 
-/* Decides that sums of partial sequences that nothing else reads are not split. Others have to be scattered for their
- * other readers in any case, and what is scattered is less to add. Per node: whether it is such a sum. */
+/* Decides that a sum of partial sequences is not split if only the sum reads them; it is scattered once instead. A
+ * partial sequence with other readers has to be scattered for those in any case, and adding scattered parts is less
+ * work. Returns for each node whether it is such a sum. */
 static const bool *keep_sums(struct propagation *propagation) {
     const struct graph *graph = propagation->graph;
     bool *sums = ARENA_ARRAY(propagation->arena, bool, graph->nodes.n + 1);

@@ -140,8 +140,8 @@ struct conv_phase {
     int64_t at[2];
 };
 
-/* Lists the phases that have window elements. Negative: they cannot be computed directly; the answer depends on output
- * channels and samples as little as that of rt_conv_direct_plan. */
+/* Lists the phases that have window elements. Returns a negative number if they cannot be computed directly. As with
+ * rt_conv_direct_plan, this does not depend on the number of output channels or samples. */
 static int find_phases(struct conv_phase phases[MOST_PHASES], const struct rt_conv *conv, size_t element) {
     const struct rt_window *w = &conv->window;
     int n = 0;

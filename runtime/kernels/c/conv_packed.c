@@ -115,7 +115,8 @@ static void collect_windows(float *to, const struct rt_packed_product *product, 
     }
 }
 
-/* The pixels from `row` on, in its line, whose windows are inside of x, which begins with the first of them. */
+/* The number of pixels, from `row` to the end of its line, whose windows lie inside of x; 0 if the first window does
+ * not. *at: the begin of the first window. */
 static int64_t reach_windows(const float **at, const struct rt_packed_product *product, int64_t row) {
     const struct runs *runs = product->window;
     const struct rt_window *w = &runs->conv->window;

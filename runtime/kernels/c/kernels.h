@@ -217,9 +217,9 @@ RT_DECLARE_CLASSES(float, uint16_t, fp16)
 /* softmax(scores) v with scores = scale q k^T, modified in this order:
  *   cap, if not 0          scores become cap tanh(score / cap)
  *   bias, if bias_first    is added
- *   keep, causal           masked scores become `fill`: those with keep = 0 (keep != 0 if `drop`) and, if causal, keys
- *                          beyond start + t + offset (+ jump in the second half of t) and, with a
- *                          window, all but the last `window` of the others
+ *   keep, causal           masked scores become `fill`. Scores with keep = 0 are masked (keep != 0 if `drop`); if
+ *                          causal, so are keys beyond start + t + offset (+ jump in the second half of t), and with a
+ *                          window all but the last `window` of the keys up to there
  *   bias, else             is added
  *   clamp                  scores below the lowest finite f32 become that value
  * sink: one more score of each row, for a key whose value is 0.

@@ -41,7 +41,8 @@ static int64_t box_count(const struct box *box) {
     return count;
 }
 
-/* Without dimensions of one element, and with neighbours that are walked like one dimension made one. */
+/* The same box without dimensions of extent 1. Adjacent dimensions that can be walked as one, in x and in y, are
+ * merged. */
 static struct box box_merge(const struct box *box) {
     struct box merged = {0};
     for (int d = 0; d < box->ndim; d++) {
@@ -60,8 +61,8 @@ static struct box box_merge(const struct box *box) {
     return merged;
 }
 
-/* Moves the dimension along which x is contiguous next to the last, if it is not the last itself; true if there is
- * such a pair to be transposed. */
+/* Moves the dimension along which x is contiguous to the place before the last, unless it is the last itself. Returns
+ * true if there are two such dimensions to transpose. */
 static int box_pair(struct box *box) {
     int last = box->ndim - 1;
     if (box->to[last] != 1 || box->from[last] == 1 || box->from[last] == 0) return 0;

@@ -47,7 +47,7 @@ struct weights {
     const uint8_t *w, *zero;
     const void *scale;
     int64_t k, n, groups;
-    int64_t first; /* column from which others are counted: those of a thread */
+    int64_t first; /* first column of the thread's part */
     double offset;
     enum rt_dtype codes;
     int is_packed, turned;

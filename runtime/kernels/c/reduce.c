@@ -15,11 +15,11 @@ enum {
     BLOCK = 64,        /* rows that are read again for each lane; a multiple of LANES */
     TILE = 128,        /* neighbouring columns that are reduced together, where the reduced dimension is not the last */
     ROW_BLOCK = 512,   /* elements of a row of halves that are widened together */
-    BAND = 64,         /* short rows that are reduced together, where it is */
+    BAND = 64,         /* short rows that are reduced together, if the last dimension is reduced */
     ABREAST_MOST = 512 /* columns of a scan at a time */
 };
 
-/* Rows of r elements of which one call reduces so many. */
+/* How many rows of r elements one call reduces. */
 static inline int64_t rows_together(int64_t r) {
     return r < BAND / CHAINS ? BAND : CHAINS;
 }
