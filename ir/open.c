@@ -35,9 +35,9 @@ static bool is_prime(int64_t n) {
     return n > 1;
 }
 
-/* About how large the sizes of each specimen are, and what stands for what is made of them: primes from `first` on, one
- * in `apart` numbers. The later ones are for models whose tensors have many open dimensions, or dimensions that are
- * made of sizes in many ways. No size is a prime below `least`. */
+/* Per specimen: `near`, about how large its sizes are; `first` and `apart`: primes that stand for numbers computed
+ * from sizes begin at `first`, one in each `apart` numbers. Later specimens serve models whose tensors have many open
+ * dimensions, or dimensions that are computed from sizes in many ways. No size is a prime below `least`. */
 static const struct {
     int64_t near, least, first, apart;
 } magnitudes[OPEN_SPECIMENS] = {
@@ -89,14 +89,14 @@ static bool is_free(const struct open_sizes *open, int64_t value, int64_t apart,
     return soon ? stands_apart(open, value, apart) : !is_known(open, value);
 }
 
-/* Primes of the two specimens of a pair differ, so that no number is the same in both: they leave less than half of the
- * divisor, or more. */
+/* True if the prime can be used in this specimen. In one specimen of a pair, primes leave at most half of the divisor
+ * as remainder, in the other more. So no number is the same in both. */
 static bool is_of_specimen(const struct open_sizes *open, int64_t prime, int64_t divisor) {
     return (prime % divisor > divisor / 2) == open->specimen % 2;
 }
 
-/* A multiple of the size's unit by a prime that no other size of the specimen, nor this size in another specimen, is
- * near to. */
+/* The value of the size in this specimen: its unit times a prime. The prime is not near that of another size of the
+ * specimen, nor near that of the same size in another specimen. */
 static int64_t specimen_of(const struct open_sizes *open, const struct open_range *size) {
     enum { BETWEEN_SIZES = 211, BETWEEN_SPECIMENS = 53 };
     const int64_t unit = open_range_unit(size),
@@ -290,7 +290,7 @@ static int64_t free_prime(const struct open_sizes *open, int64_t value, int64_t 
     return value;
 }
 
-/* A prime of its own, for an atom whose value in the specimen is that of a fixed number. */
+/* A prime that stands for an atom instead of its value, which could be taken for a fixed number. */
 static int64_t stand_in(const struct open_sizes *open, int64_t a, int64_t b) {
     const int64_t apart = magnitudes[open->specimen].apart * (int64_t)open->atoms.n;
     return free_prime(open, magnitudes[open->specimen].first + apart, a, b);
@@ -426,7 +426,7 @@ static int64_t common_divisor(int64_t a, int64_t b) {
     return a < 0 ? -a : a;
 }
 
-/* The sum of the parts whose factors b divides, divided by it; they are taken out. */
+/* Removes the parts whose factors are multiples of b. Returns their sum divided by b. */
 static int64_t take_multiples(struct open_sizes *open, struct linear *linear, int64_t b) {
     int64_t whole = 0;
     int n = 0;
@@ -594,7 +594,7 @@ static void count_reads(const struct open_sizes *open, int term, int *reads) {
     count_reads(open, t->b, reads);
 }
 
-/* Sets sizes[] to the next ones, of all combinations of those that are read. False: there are no more. */
+/* Sets sizes[] to the next combination of the sizes that are read. False: that was the last one. */
 static bool next_sizes(const struct open_sizes *open, const int *reads, int64_t *sizes) {
     for (int s = 0; s < open->all.n; s++) {
         const struct open_range *range = &open->all.at[s].range;
@@ -605,7 +605,7 @@ static bool next_sizes(const struct open_sizes *open, const int *reads, int64_t 
     return false;
 }
 
-/* How many combinations of the sizes there are that are read; more than MOST_TRIED: too many. */
+/* The number of combinations of the sizes that are read. More than MOST_TRIED: too many to try. */
 static int64_t combinations(const struct open_sizes *open, const int *reads) {
     int64_t n = 1;
     for (int s = 0; s < open->all.n && n <= MOST_TRIED; s++) {
@@ -615,7 +615,7 @@ static int64_t combinations(const struct open_sizes *open, const int *reads) {
     return n;
 }
 
-/* The range of a - b, for which all sizes that they read are tried. */
+/* The range of a - b, found by trying all sizes that a and b read. */
 static struct range try_all(struct open_sizes *open, int64_t a, int64_t b, const int *reads) {
     struct range range = {INT64_MAX, INT64_MIN};
     int64_t sizes[OPEN_SIZES];
@@ -632,7 +632,8 @@ static struct range both(struct range a, struct range b) {
     return (struct range){a.least > b.least ? a.least : b.least, a.most < b.most ? a.most : b.most};
 }
 
-/* What trying all sizes gives for a term that reads one several times, whose parts are not independent. */
+/* The range of a term that reads a size several times, found by trying all sizes. The ranges of its parts would not
+ * tell it, since the parts are not independent. For any other term the range has no limits. */
 static struct range tried_range(struct open_sizes *open, int term) {
     struct range range = {INT64_MIN, INT64_MAX};
     int reads[OPEN_SIZES] = {0};

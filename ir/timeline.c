@@ -47,7 +47,7 @@ static const char *describe(const struct simulation *s, int coordinate, const ch
     return arena_printf(s->graph->arena, "coordinate %d, micro-batch %d: %s", coordinate, op->micro, what);
 }
 
-/* What the coordinate waits for: the value that is sent, and what computes it. */
+/* Describes the transfer that the coordinate waits for, by the value that is transferred. */
 static const char *describe_wait(const struct simulation *s, int coordinate) {
     const struct walker *w = &s->walkers[coordinate];
     const struct transfer_end *end = &w->ends.all.at[w->walk.op.transfer];

@@ -5,7 +5,7 @@
 
 #include "ir/base/str.h"
 
-/* What is behind a string, a character or a comment that begins at `c`; `c` if none does. */
+/* Skips a string, character or comment that begins at `c`. Returns the text after it; `c` if none begins there. */
 static const char *skip_quoted(const char *c) {
     if (c[0] == '/' && c[1] == '/') return c + strcspn(c, "\n");
     if (c[0] == '/' && c[1] == '*') {
@@ -185,7 +185,7 @@ static const char *comment_of(const char *line, const char *end) {
     return end;
 }
 
-/* A comment that is behind code and does not fit is put below it. */
+/* Writes a line that is too long. A comment behind its code goes below the code. */
 static void put_long_line(struct strbuf *out, const char *line, const char *end) {
     const int margin = (int)strspn(line, " ");
     const char *first = line + margin, *comment = comment_of(line, end), *code_end = comment;
@@ -210,8 +210,8 @@ static const char *put_comment_line(struct strbuf *out, int margin, const char *
     return cut + strspn(cut, " ");
 }
 
-/* A comment in several lines. What does not fit in one goes to the next, or to one of its own before an empty line or a
- * list. Returns what is behind the comment. */
+/* Writes a comment of several lines. Words that do not fit in a line go to the next line; before an empty line or a
+ * list they get a line of their own. Returns the text after the comment. */
 static const char *put_comment(struct strbuf *out, const char *text) {
     const int margin = (int)strspn(text, " ");
     const char *end = skip_quoted(text + margin), *rest = "", *mark = "/*";

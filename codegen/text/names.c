@@ -125,7 +125,7 @@ const char *names_words(struct arena *arena, const char *first, const char *last
     for (int c = 0; c < a.n && a.n == b.n; c++)
         if (!same_component(&a.at[c], &b.at[c])) from = c + 1;
     if (a.n != b.n)
-        return "input"; /* what a layer reads is the result of another layer, or, in the first, of another part */
+        return "input"; /* a layer reads the result of the layer before; the first layer reads that of another part */
     const bool all_differ = a.n && from == a.n;
     if (all_differ) from = a.n - 1;
     if (a.n) cut_number(&a.at[a.n - 1], all_differ);

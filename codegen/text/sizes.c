@@ -251,7 +251,8 @@ static void name_predictions(struct sizes *sizes) {
     }
 }
 
-/* Between a product of features of positions and one that gives such: the width of a feed-forward layer. */
+/* Names the width of a feed-forward layer: the features that the layer's second product reads. Its result has the
+ * features of positions. */
 static void name_hidden(struct sizes *sizes) {
     const struct graph *graph = sizes->graph;
     for (int i = 0; i < graph->order.n; i++) {

@@ -145,7 +145,7 @@ static int masked(const struct classes *classes, int x) {
     return classes->hidden < 0 ? x : of(classes->builder, "a ? 0 : b", classes->hidden, x, x, 0);
 }
 
-/* The numbers of the classes along their dimension, others being 1. */
+/* The class numbers 0, 1, .. along the dimension of the classes; other dimensions have extent 1. */
 static int class_numbers(const struct classes *classes) {
     struct build *const builder = classes->builder;
     const int axis = classes->loss->axis;

@@ -57,7 +57,8 @@ static const struct function *function_of(const char *name) {
     return NULL;
 }
 
-/* The next of a list's numbers, which belong to the functions that have that parameter, in order. */
+/* The next number of the list. The list has one number for each function that has the parameter, in order; `fallback`
+ * is for functions without the parameter and for a list that is too short. */
 static double next_of(const float *list, int n, int *used, int has, double fallback) {
     return has && *used < n ? (double)list[(*used)++] : fallback;
 }
@@ -196,8 +197,8 @@ static bool resets_after(const struct lower *lower) {
     return lower_given(lower, "linear_before_reset") && lower_int(lower, "linear_before_reset") != 0;
 }
 
-/* The bias of a direction that is added to the products of the inputs: that of W and that of R, but for the part of the
- * candidate's if the reset gate multiplies that, which becomes *last. */
+/* The bias of a direction that is added to the products of the inputs: the bias of W plus the bias of R. If the reset
+ * gate multiplies the candidate's part of R's bias, that part is left out and becomes *last. */
 static int emit_bias(struct lower *lower, const struct layer *l, int d, int *last) {
     const int64_t rows = l->kind->gates * l->h;
     const int both = of_direction(lower, B, 0, d), input = emit_piece(lower, both, 0, 0, 1, rows);

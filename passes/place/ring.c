@@ -13,7 +13,7 @@ static bool is_computed_in_parts(const struct graph *graph, int tensor, int axis
     return producer && producer->split[axis].factor >= 0;
 }
 
-/* True for flash attention, or its gradient, of rows that this axis alone cuts. */
+/* True for flash attention, or its gradient, if this axis cuts its rows of queries and no other axis does. */
 static bool is_cut(struct graph *graph, const struct node *node, int axis) {
     struct dims dims;
     const char *why;
@@ -25,7 +25,8 @@ static bool is_cut(struct graph *graph, const struct node *node, int axis) {
     return true;
 }
 
-/* The operator that takes its place; NULL if keys and values are those of other positions, or every rank has them. */
+/* The ring operator that replaces the node. NULL if keys and queries do not have the same positions, or if every rank
+ * has all keys or values. */
 static const struct op *ring_of(const struct graph *graph, const struct node *node, int axis) {
     const bool gradient = node->op->id == OP_FlashAttentionGrad;
     const int *keys = &node->inputs[gradient ? 2 : 1], line = graph->tensors.at[keys[0]].ndim - 2;

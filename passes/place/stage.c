@@ -28,7 +28,7 @@ static int stage_in(const struct staging *s, enum phase phase, int stage) {
     return phase >= PHASE_REDUCE ? schedule_first(s->graph, schedule_home(s->graph, stage)) : stage;
 }
 
-/* Of the stages at one coordinate that hold the weight, the first gives it its new value. */
+/* If several stages at one coordinate hold the weight, the first of them computes its new value. */
 static void keep_first_holders(struct staging *s, int update) {
     for (int stage = 0; stage < s->stages; stage++)
         for (int before = 0; before < stage; before++)
@@ -37,7 +37,7 @@ static void keep_first_holders(struct staging *s, int update) {
                 s->holds[update * s->stages + stage] = false;
 }
 
-/* A stage holds a weight if it reads it; all do if it is an output. They need its new value. */
+/* A stage holds a weight, and needs its new value, if it reads it. All stages hold a weight that is an output. */
 static void find_holders(struct staging *s) {
     const struct graph *graph = s->graph;
     int *update = ARENA_ARRAY(graph->arena, int, graph->tensors.n + 1); /* per tensor: the update of it + 1 */
@@ -115,7 +115,8 @@ static void mark_needed(struct staging *s) {
     } while (mark_updates(s));
 }
 
-/* True if the value is one of a narrower type, in the same phase, with all its bits: that one is sent. */
+/* True if the value was cast from a narrower float type in the same phase. Then the narrow value is sent, which has
+ * the same information. */
 static bool is_widened(const struct graph *graph, int tensor) {
     const struct tensor *wide = &graph->tensors.at[tensor];
     const struct node *cast = &graph->nodes.at[wide->producer];

@@ -77,7 +77,7 @@ static void mark_sums(const struct tied *t, int tensor) {
     for (int k = 0; k < 2; k++) mark_sums(t, sum->inputs[k]);
 }
 
-/* Splits along axes that the stage lacks are none there. */
+/* Removes the node's splits along axes that its stage lacks. */
 static void drop_lacking(const struct graph *graph, struct node *node) {
     for (int axis = 0; axis < graph->mesh.naxes; axis++)
         if (!mesh_has(&graph->mesh, axis, schedule_home(graph, node->stage)))

@@ -344,8 +344,8 @@ bool propagate_split(struct propagation *propagation, int node, const struct nod
 }
 
 /* Splits the node so that the operand is divided as `part`, and the elementwise nodes around it likewise. Propagation
- * ends at the nodes of other kinds that compute operands of these: they are split, too, but read slices of their
- * operands. */
+ * does not continue to the operands of nodes of other kinds. Where an operand is not divided likewise, its reader takes
+ * a slice of it. */
 static bool propagate_part(struct propagation *propagation, int node, int operand, const struct placement *part) {
     struct cut_option options[RT_MAX_NDIM];
     const int n =

@@ -69,7 +69,7 @@ struct access {
 };
 enum { SEVERAL = -1 };
 
-/* The tensors that the nodes of the segment which its chunk executes read and write. */
+/* The tensors that a segment reads and writes, by the nodes that its chunk executes. */
 static struct accessed { VEC(int) all; } accessed_by(const struct graph *graph, const struct segment *segment) {
     struct accessed tensors = {0};
     for (int i = segment->first; i < segment->end; i++) {
@@ -221,7 +221,7 @@ static const uint64_t *find_accesses(const struct rankplan *plan, const struct r
     return accesses;
 }
 
-/* The sets of a chunk of which a segment of the phase takes a slot, or frees one, as a bit set. */
+/* The chunk's sets of slots, as a bit set, in which a segment of the phase takes a slot (or frees one, if `frees`). */
 static uint64_t sets_of(int chunk, enum phase phase, enum phase last_phase, bool frees) {
     uint64_t sets = 0;
     for (int kind = 0; kind < RT_SLOT_KINDS; kind++) {

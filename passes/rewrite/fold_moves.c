@@ -12,7 +12,7 @@
 #include "passes/pipeline.h"
 #include "passes/rewrite/rewrite.h"
 
-/* Of one result, and of all with what they are computed from; more is computed in each step. */
+/* limits for one result, and for all results together with their operands; larger ones are computed in each step */
 #define MOST_BYTES ((int64_t)512 << 20)
 #define MOST_TOTAL ((int64_t)2 << 30)
 

@@ -188,7 +188,7 @@ bool attention_bias(struct attention *a, int bias, const struct tensor *score) {
     return true;
 }
 
-/* A constant bias of 0 and one other number is a mask if it is subtracted, too; else it is added as it is. */
+/* A bias that is subtracted. A constant causal mask becomes attribute `causal`; any other bias is negated and added. */
 static bool take_minus(struct attention *a, const struct match *match, const struct attention_step *step) {
     (void)step;
     int bias = unrepeated_mask(a, match_tensor(match, "bias"));

@@ -73,7 +73,7 @@ static int size_of(const struct open_sizes *open, int64_t value) {
     return -1;
 }
 
-/* True if the node makes room behind the state along that dimension alone, and one other node reads it. */
+/* True if the Pad adds room behind the state in this dimension only, and a single node reads its result. */
 static bool makes_room(const struct growth *growth, const struct node *pad, int axis) {
     const struct graph *graph = growth->builder.graph;
     const int64_t *begin = attr_ints(pad, "begin", &(int){0}), *end = attr_ints(pad, "end", &(int){0});

@@ -67,7 +67,7 @@ static int64_t number(const struct rt *rt, int64_t value) {
     return extent < 0 ? value : rt->extents[extent];
 }
 
-/* What a call does with each run of bytes in use. */
+/* Handles one contiguous run of the bytes in use. */
 typedef int run_fn(struct rt *rt, void *in_arena, unsigned char *in_file, size_t bytes);
 
 static int save_run(struct rt *rt, void *in_arena, unsigned char *in_file, size_t bytes) {
@@ -77,7 +77,8 @@ static int restore_run(struct rt *rt, void *in_arena, unsigned char *in_file, si
     return rt->program->device->put(rt, in_arena, in_file, bytes);
 }
 
-/* Visits the bytes in use for so many rows, of which `file` has room; NULL: counts them alone. */
+/* Calls `run` for all bytes that are in use when the caches have that many rows, and sets *count to their number.
+ * `file` has room for them; NULL: the bytes are only counted. */
 static int visit(struct rt *rt, int64_t rows, unsigned char *file, run_fn *run, size_t *count) {
     const struct rt_rank_class *class = rt->rank_class;
     unsigned char *state = rt->arena[RT_STATE];

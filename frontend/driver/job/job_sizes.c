@@ -73,9 +73,10 @@ static bool others_may_do(const struct diags *tried) {
 }
 
 /* Note [Narrower sizes]
- * Shapes that do not fit for all open sizes may fit for some: a slice may go beyond a table for the largest sizes
- * alone. The import is tried with a lower bound, then with one size, of each range in turn, and at last with one size
- * of each; the error names what did. Only where nothing does are the model's shapes wrong. */
+ * Shapes that do not fit for all open sizes may fit for some. For example, a slice may exceed a table only at the
+ * largest sizes. So the import is tried again with narrower ranges: for each range in turn with a lower upper bound,
+ * then with a single size; at last with a single size for all ranges. The error names the choice that succeeds. Only
+ * if none does, the model's shapes are wrong. */
 
 static bool imports_with(const struct job *job, int (*import)(struct job *job), const struct options *options) {
     struct job attempt = *job;

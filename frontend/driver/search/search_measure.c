@@ -30,7 +30,7 @@ struct measuring {
 /* A compiled candidate, and the command that times it. */
 struct trial {
     struct candidate *candidate;
-    double shares; /* of a step, as candidate->seconds are for one: its samples, or micro-batches */
+    double shares; /* samples or micro-batches of a step; candidate->seconds is the time of one */
     VEC(const char *) words;
 };
 

@@ -8,13 +8,14 @@
 #include <math.h>
 #include <string.h>
 
-#define SUMS  32    /* partial results of Note [Order of sums]: additions take long, so two vectors of them */
-#define BLOCK 512   /* elements whose sum is of their type; a multiple of SUMS */
+#define SUMS  32    /* partial results (Note [Order of sums]): two vectors, since an addition has a long latency */
+#define BLOCK 512   /* elements that are summed in their own type; a multiple of SUMS */
 #define AHEAD 16384 /* bytes at most of a next row that is asked for early */
 
 /* Note [Terms of softmax]
- * e^x for x <= 0, in units of 2^-64: then even the least that counts, 2^-150, is a normal number, and a power of two is
- * one factor. Below -104 it is what it is there, which adds nothing to a sum of at least 1 and is 0 after division. */
+ * e^x for x <= 0, in units of 2^-64. In these units even the smallest relevant value, 2^-150, is a normal number, so a
+ * single factor can apply the power of two. For x below -104 the result is that of -104: it changes no sum that is at
+ * least 1, and is 0 after the division. */
 #define UNIT_f32 0x1p-64
 #define UNIT_f64 1.0
 
