@@ -16,7 +16,8 @@ enum {
     MAX_CUTS = 1024, /* boundaries considered: those where the least data crosses */
     OUTSIDE = -1     /* kind of a boundary that is not in a block */
 };
-#define IMPOSSIBLE 1e300           /* seconds */
+#define IMPOSSIBLE 1e300 /* seconds */
+#define AVOIDED    1e3   /* seconds that a stage counts more whose nodes follow their readers to other stages */
 static const double nearly = 1.02; /* boundaries of one kind are taken up to this multiple of the best time */
 
 struct places {
@@ -24,6 +25,7 @@ struct places {
     int at[MAX_CUTS + 2];          /* position in the order before which a stage may begin; 0 and the end included */
     const int *position;           /* per node: which position decides its stage (stage_positions) */
     double cost[MAX_CUTS + 2];     /* seconds of all nodes before it */
+    int stay[MAX_CUTS + 2];        /* nodes before it but for those that only move inputs and follow their readers */
     double crossing[MAX_CUTS + 2]; /* seconds to send the values that cross it */
     int kind[MAX_CUTS + 2];        /* equal at the same place of repeated layers (find_kinds) */
     /* per stage: positions of the first and last node that --refine gives it, n and -1: none; NULL: no --refine */
@@ -152,6 +154,25 @@ static double *costs(const struct graph *graph, const struct pass_context *conte
     return cost;
 }
 
+/* True for operators without arithmetic, which move or cast elements: they cost about the same in any stage. */
+static bool only_moves(const struct node *node) {
+    return node->op->flops == 0;
+}
+
+/* Per tensor: true for inputs, stored tensors, and what the forward phase only moves elements of them to. */
+static bool *moved_inputs(const struct graph *graph) {
+    bool *moved = ARENA_ARRAY(graph->arena, bool, graph->tensors.n + 1);
+    const int forward = count_forward(graph);
+    for (int t = 0; t < graph->tensors.n; t++) moved[t] = graph->tensors.at[t].kind != TENSOR_VALUE;
+    for (int i = 0; i < forward; i++) {
+        const struct node *node = &graph->nodes.at[graph->order.at[i]];
+        bool all = only_moves(node);
+        for (int k = 0; k < node->ninputs; k++) all = all && (node->inputs[k] < 0 || moved[node->inputs[k]]);
+        for (int k = 0; k < node->noutputs; k++) moved[node->outputs[k]] = all;
+    }
+    return moved;
+}
+
 /* Where memory is preferred, stages are balanced by bytes of weights; seconds, counted as bytes, decide between equal
  * ones. No stage begins with a node whose stage an earlier position decides: it would not have that node. */
 static void list_places(struct places *places, const struct graph *graph, const struct pass_context *context) {
@@ -162,8 +183,9 @@ static void list_places(struct places *places, const struct graph *graph, const 
                  *seconds = costs(graph, context, position, n);
     const int *kinds = find_kinds(graph, n);
     const struct choice choice = choose_places(cross, n);
+    const bool *moved = moved_inputs(graph);
     double cost = 0;
-    int between = 0;
+    int between = 0, stay = 0;
     places->n = 0;
     places->position = position;
     for (int i = 0; i <= n; i++) {
@@ -172,11 +194,13 @@ static void list_places(struct places *places, const struct graph *graph, const 
         if (chosen && (end || position[graph->order.at[i]] == i)) {
             places->at[places->n] = i;
             places->cost[places->n] = cost;
+            places->stay[places->n] = stay;
             places->kind[places->n] = kinds[i];
             places->crossing[places->n++] = end ? 0 : cross[i];
         }
         if (i < n) cost += seconds[i];
         if (i < n && bytes) cost += bytes[i];
+        if (i < n) stay += !moved[graph->nodes.at[graph->order.at[i]].outputs[0]];
     }
 }
 
@@ -192,8 +216,9 @@ static double balance(const struct places *p, int stages, struct arena *arena, i
         for (int j = s; j < p->n; j++)
             for (int i = s - 1; i < j; i++) {
                 if (p->first_given && (p->at[i] > p->first_given[s - 1] || p->at[j] <= p->last_given[s - 1])) continue;
-                double stage = (p->cost[j] - p->cost[i]) / p->ranks[s - 1] + p->crossing[i] + p->crossing[j];
-                double slowest = best[(s - 1) * p->n + i] > stage ? best[(s - 1) * p->n + i] : stage;
+                const double stage = (p->cost[j] - p->cost[i]) / p->ranks[s - 1] + p->crossing[i] + p->crossing[j] +
+                                     (p->stay[j] == p->stay[i] ? AVOIDED : 0);
+                const double slowest = fmax(best[(s - 1) * p->n + i], stage);
                 if (slowest >= best[s * p->n + j]) continue;
                 best[s * p->n + j] = slowest;
                 from[s * p->n + j] = i;
@@ -211,6 +236,7 @@ static struct places *of_kind(const struct places *all, int kind, struct arena *
         if (p > 0 && p < all->n - 1 && all->kind[p] != kind) continue;
         some->at[some->n] = all->at[p];
         some->cost[some->n] = all->cost[p];
+        some->stay[some->n] = all->stay[p];
         some->crossing[some->n++] = all->crossing[p];
     }
     return some;
@@ -243,11 +269,6 @@ static void choose_cuts(const struct places *places, int stages, struct arena *a
         fastest = slowest;
         memcpy(cuts, alike, (size_t)(stages + 1) * sizeof *cuts);
     }
-}
-
-/* True for operators without arithmetic, which move or cast elements: they cost about the same in any stage. */
-static bool only_moves(const struct node *node) {
-    return node->op->flops == 0;
 }
 
 /* Finds which stages --refine gives to nodes. Nodes that only move elements are not looked at: they may be in another
@@ -288,17 +309,10 @@ static void follow_readers(struct draft *draft) {
     const struct graph *graph = draft->graph;
     int *stage = draft->stage;
     const int forward = count_forward(graph);
-    bool *moved =
-        ARENA_ARRAY(graph->arena, bool, graph->tensors.n + 1); /* per tensor: an input or stored, possibly moved */
+    const bool *moved = moved_inputs(graph);
     /* per tensor: the first stage that reads it, -1: none */
     int *first = ARENA_ARRAY(graph->arena, int, graph->tensors.n + 1);
-    for (int t = 0; t < graph->tensors.n; t++) first[t] = -1, moved[t] = graph->tensors.at[t].kind != TENSOR_VALUE;
-    for (int i = 0; i < forward; i++) {
-        const struct node *node = &graph->nodes.at[graph->order.at[i]];
-        bool all = only_moves(node);
-        for (int k = 0; k < node->ninputs; k++) all = all && (node->inputs[k] < 0 || moved[node->inputs[k]]);
-        for (int k = 0; k < node->noutputs; k++) moved[node->outputs[k]] = all;
-    }
+    for (int t = 0; t < graph->tensors.n; t++) first[t] = -1;
     for (int i = forward - 1; i >= 0; i--) {
         const int id = graph->order.at[i];
         const struct node *node = &graph->nodes.at[id];
@@ -385,6 +399,7 @@ static void keep_together(struct places *places, const struct graph *graph) {
             if (places->at[p] > first[update->weight] && places->at[p] <= draft.stage[producer]) continue;
             places->at[kept] = places->at[p];
             places->cost[kept] = places->cost[p];
+            places->stay[kept] = places->stay[p];
             places->kind[kept] = places->kind[p];
             places->crossing[kept++] = places->crossing[p];
         }
