@@ -22,6 +22,7 @@ MODEL = os.path.join(SAMPLES, "llama_any.onnx")
 PLANS = {
     "tensor, data": (["--pas", "hybrid:tensor=2,data=2"], "2..4:2", ["seq=1", "seq=33", "batch=2"]),
     "pipeline, micro-batches": (["--pas", "pp", "--plan-ngpus", "2", "--accumulate", "2"], "1..4", ["batch=3", "seq=7"]),
+    "copied weights": (["--pas", "tp", "--plan-ngpus", "2", "--weights", "copy"], "1..2", ["batch=2", "seq=5"]),
 }
 
 

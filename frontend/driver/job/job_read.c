@@ -73,6 +73,8 @@ static int list_copied_files(struct job *job, const char *directory, const struc
     if (!job->whole) arena_own(job->arena, scratch, remove_file);
     if (sliced_weights_locate(&files, directory, manifest, job->graph, job->options->operand, scratch, job->diags) < 0)
         return -1;
+    for (int t = 0; job->twin && t < job->graph->tensors.n; t++) /* the same tensors (specimens_agree) */
+        job->twin->tensors.at[t].stored = job->graph->tensors.at[t].stored;
     for (int i = 0; i < files.all.n; i++) VEC_PUSH(job->arena, &job->files, files.all.at[i]);
     if (!files.assembled || job->whole || job->options->weights == OPT_WEIGHTS_COPY) return 0;
     diag_error(job->diags, 201, EXIT_USAGE, job->options->operand,
