@@ -182,8 +182,9 @@ static int check_seen(const struct limits *limits, const bool *seen, struct diag
                 found = has_listed(limits, graph->order.at[k], constraint, listed);
             if (!found)
                 diag_error(diags, 437, EXIT_MALFORMED, constraint->place,
-                           "constraints: no node that it decides has a dimension %d of %s", listed->dim,
-                           diag_quote(diags, listed->tensor));
+                           "constraints: no node that it decides has a dimension %d of %s%s", listed->dim,
+                           constraint->in_file ? "input " : "",
+                           constraint->in_file ? listed->tensor + strlen("in") : diag_quote(diags, listed->tensor));
         }
     }
     return diags->errors == before ? 0 : -1;
