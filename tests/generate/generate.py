@@ -98,7 +98,8 @@ CACHES = {"grows": ("built", [*BUILT, "past_sequence_length=0..80"]),
 def caches(programs, work):
     """Caches with places of each row, where new tokens overwrite the padding, and of a fixed size: nothing of them is copied."""
     for name, (folder, sizes) in CACHES.items():
-        for plan, words in {**PLANS, "tp4": ["--pas", "tp", "--plan-ngpus", "4"]}.items():
+        # prompts of different lengths need the logits of all tokens
+        for plan, words in {**{plan: words for plan, words in PLANS.items() if "last" not in plan}, "tp4": ["--pas", "tp", "--plan-ngpus", "4"]}.items():
             batch = "2..4:2" if "data" in plan else "1..4"
             dims = [word for size in sizes for word in ("--dim", size.replace("BATCH", batch))]
             program = programs.compile(*words[:2 if "data" in plan else None], model=HERE / folder / "model.onnx", dims=dims)
@@ -106,7 +107,7 @@ def caches(programs, work):
             for reference in read_json(HERE / folder, "references.json")["references"]:
                 got = written(programs, work, program, reference)
                 expect(got == reference["ids"], f"{name}, {plan}, {reference['name']}: {got}, not {reference['ids']}")
-    return f"{len(CACHES)} caches, {len(PLANS) + 1} plans, with more ranks than heads too"
+    return f"{len(CACHES)} caches, with more ranks than heads too"
 
 
 def small_caches(programs, work):

@@ -498,7 +498,7 @@ def refused(bench):
             ("--lr-schedule", "cosine", 2, "cosine needs steps"),
             ("--lr-schedule", "cosine:steps=5,warmup=5", 2, "warmup must be less"),
             ("--lr-schedule", "linear:steps=2.5", 2, "steps of linear must be a whole number"),
-            ("--lr-schedule", "linear:steps=5,min=2", 2, "at most 1"),
+            ("--lr-schedule", "linear:steps=5,min=2", 2, "from 0 to 1"),
             ("--lr-schedule", "step", 2, "unknown learning-rate schedule 'step'")):
         said = bench.call("compile", model, "-o", bench.path("never"), "--no-build", "--train", option, text, status=status)
         expect(expected in said.stderr, f"{option} {text}: {said.stderr}")

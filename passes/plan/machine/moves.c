@@ -75,8 +75,9 @@ const struct move *moves_first(const struct moving *moving, double *seconds) {
             if (total < cost[moves[m].from]) cost[moves[m].from] = total, first[moves[m].from] = &moves[m];
         }
     enum placement_kind state = from;
-    for (double sum = 0; seconds && first[from]; *seconds = sum) {
-        sum += of_move[first[state] - moves];
+    if (seconds) *seconds = 0;
+    while (seconds && first[from]) {
+        *seconds += of_move[first[state] - moves];
         state = first[state]->to;
         if (state == to) break;
     }
