@@ -198,7 +198,8 @@ static void check_import(struct check *check, const Onnx__OperatorSetIdProto *im
         map_put(first, domain, strlen(domain), first->n);
     else if (proto->opset_import[before]->version != import->version)
         CHECK_FAIL(check, 315, place, "domain %s is imported twice (%" PRId64 ", %" PRId64 ")",
-                   check_quote(check, domain), proto->opset_import[before]->version, import->version);
+                   check_quote(check, *domain ? domain : "ai.onnx"), proto->opset_import[before]->version,
+                   import->version);
     if (!*domain && !is_supported(&opset_range, import->version))
         refuse_version(check, 401, place, &opset_range, import->version);
 }
