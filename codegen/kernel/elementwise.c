@@ -207,18 +207,28 @@ static void name_values(struct loops *loops) {
     if (chain->nnamed && !loops->local[0]) loops->local[0] = "g_t";
 }
 
+/* The number of words, which single blanks separate. */
+static int count_words(const char *text) {
+    int n = *text != 0;
+    for (; *text; text++) n += *text == ' ';
+    return n;
+}
+
 /* The comment before an optimizer's function: the method, and how the numbers of a step are computed. "" where options
- * choose among formulas of that name. */
+ * choose among formulas of that name with as many states. */
 static const char *remark_of(const struct loops *loops) {
     const char *function = update_function(loops), *end = function ? strstr(function, "_update") : NULL;
     const struct optimizer *found = NULL;
     for (int i = 0; i < noptimizers && end; i++) {
         const struct optimizer *row = &optimizers[i];
         if (strncmp(row->name, function, (size_t)(end - function)) != 0 || row->name[end - function]) continue;
+        if (count_words(row->states) + 1 != loops->node->noutputs) continue;
         if (found) return "";
         found = row;
     }
-    return found ? arena_printf(loops->arena, "%s. Once a step: %s", found->help, found->scalars) : "";
+    if (!found) return "";
+    return *found->scalars ? arena_printf(loops->arena, "%s. Once a step: %s", found->help, found->scalars)
+                           : found->help;
 }
 
 /* Binds the function's parameters and sets the spelling of each input in the expression. True if the loop body needs

@@ -36,12 +36,25 @@ static const char *names_of_all(struct arena *arena) {
     return all;
 }
 
+static struct number look_up_option(const void *options, const char *name) {
+    return (struct number){true, named_options_value(options, name, 0), 0};
+}
+
+static double evaluate(const char *text, expr_lookup look_up, const void *env, struct arena *arena) {
+    struct number value = expr_eval(expr_parse(arena, text), look_up, env);
+    return value.is_float ? value.f : (double)value.i;
+}
+
+/* True if the options fulfil the condition; "" is none. */
+static bool holds(const char *condition, const struct named_options *options, struct arena *arena) {
+    return !*condition || evaluate(condition, look_up_option, options, arena) != 0;
+}
+
 /* Selects the last row of the optimizer's name whose column `when` applies. */
-static void settle_row(struct optimizer_choice *choice) {
+static void settle_row(struct optimizer_choice *choice, struct arena *arena) {
     const char *name = choice->row->name;
     for (int i = 0; i < noptimizers; i++)
-        if (strcmp(optimizers[i].name, name) == 0 &&
-            (!*optimizers[i].when || named_options_value(&choice->options, optimizers[i].when, 0) != 0))
+        if (strcmp(optimizers[i].name, name) == 0 && holds(optimizers[i].when, &choice->options, arena))
             choice->row = &optimizers[i];
 }
 
@@ -54,21 +67,12 @@ int optimizer_parse(struct optimizer_choice *choice, const char *text, struct ar
                           diag_quote(diags, arena_copy(arena, text, strcspn(text, ":"))), names_of_all(arena));
     named_options_start(&choice->options, "--optimizer", choice->row->name, choice->row->options, arena);
     if (named_options_set_all(&choice->options, list_of(text), 0, diags) < 0) return -1;
-    return settle_row(choice), 0;
-}
-
-static struct number look_up_option(const void *options, const char *name) {
-    return (struct number){true, named_options_value(options, name, 0), 0};
-}
-
-static double evaluate(const char *text, expr_lookup look_up, const void *env, struct arena *arena) {
-    struct number value = expr_eval(expr_parse(arena, text), look_up, env);
-    return value.is_float ? value.f : (double)value.i;
+    return settle_row(choice, arena), 0;
 }
 
 static int check_options(const struct optimizer_choice *choice, struct arena *arena, struct diags *diags) {
     const struct optimizer *row = choice->row;
-    if (!*row->needs || evaluate(row->needs, look_up_option, &choice->options, arena) != 0) return 0;
+    if (holds(row->needs, &choice->options, arena)) return 0;
     return diag_error(diags, 205, EXIT_USAGE, choice->options.option, "%s with %s needs %s", row->name, row->when,
                       row->needs);
 }
@@ -118,7 +122,7 @@ int parameter_rule_add(struct training *training, const char *text, struct arena
     if (rule.frozen && rule.train)
         return diag_error(diags, 205, EXIT_USAGE, "--param", "%s: frozen and train exclude each other",
                           diag_quote(diags, text));
-    settle_row(&rule.optimizer);
+    settle_row(&rule.optimizer, arena);
     VEC_PUSH(arena, &training->rules, rule);
     return 0;
 }

@@ -1,0 +1,58 @@
+#!/usr/bin/env python3
+"""Record how PyTorch trains a model of record.py with other optimizers than the model's own.
+
+    record_optimizers.py [--out DIR] [NAME...]
+
+writes DIR/NAME.json (optimizers/ if there is no --out), per optimizer (all of them if no NAME is given): the model, the options of
+`rankc compile`, and for each number of micro-batches per step the losses and gradient norms of 20 steps, in f32 and in f64. It
+needs PyTorch 2.9 or later, torchvision and lion-pytorch."""
+import json
+import pathlib
+import sys
+
+import torch
+from lion_pytorch import Lion
+
+from harness import parser_of
+from record import CASES, Case, make, reference_of
+
+MICRO_BATCHES = (1, 2)  # of one or two units that accumulate 1, or of one that accumulates 2
+
+
+def of_torch(name, **options):
+    return lambda module: getattr(torch.optim, name)(module.parameters(), **options)
+
+
+# Name: the model, the optimizer as rankc takes it, what makes it.
+OPTIMIZERS = {
+    "lion": ("gpt2", "lion:lr=0.0003,weight_decay=0.1", lambda m: Lion(m.parameters(), lr=0.0003, weight_decay=0.1)),
+    "rmsprop": ("gpt2", "rmsprop:lr=0.001,weight_decay=0.01", of_torch("RMSprop", lr=0.001, weight_decay=0.01)),
+    "rmsprop_momentum": ("gpt2", "rmsprop:lr=0.0005,alpha=0.95,momentum=0.9,eps=1e-6",
+                         of_torch("RMSprop", lr=0.0005, alpha=0.95, momentum=0.9, eps=1e-6)),
+    "rmsprop_centered": ("gpt2", "rmsprop:lr=0.001,centered=1,eps=1e-4", of_torch("RMSprop", lr=0.001, centered=True, eps=1e-4)),
+    "rmsprop_all": ("gpt2", "rmsprop:lr=0.0005,centered=1,eps=1e-4,momentum=0.8,weight_decay=0.1",
+                    of_torch("RMSprop", lr=0.0005, centered=True, eps=1e-4, momentum=0.8, weight_decay=0.1)),
+    "adam_amsgrad": ("gpt2", "adam:lr=0.002,beta2=0.9,weight_decay=0.01,amsgrad=1",
+                     of_torch("Adam", lr=0.002, betas=(0.9, 0.9), weight_decay=0.01, amsgrad=True)),
+    "adamw_amsgrad": ("gpt2", "adamw:lr=0.003,beta2=0.9,weight_decay=0.1,amsgrad=1",
+                      of_torch("AdamW", lr=0.003, betas=(0.9, 0.9), weight_decay=0.1, amsgrad=True)),
+}
+
+
+def main():
+    parser = parser_of(__doc__, rankc=False)
+    parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path(__file__).parent / "optimizers")
+    parser.add_argument("names", metavar="NAME", nargs="*", choices=[*OPTIMIZERS, []])
+    options = parser.parse_args()
+    options.out.mkdir(exist_ok=True)
+    for name in options.names or OPTIMIZERS:
+        model, text, make_optimizer = OPTIMIZERS[name]
+        case = Case(*CASES[model])._replace(optimizer=text, make_optimizer=make_optimizer)
+        module, data = make(model, case)
+        reference = {"model": model, **reference_of(model, case, module, data, MICRO_BATCHES)}
+        (options.out / f"{name}.json").write_text(json.dumps(reference) + "\n")
+        print(name, reference["steps"][1]["f64"]["loss"][::6], flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
