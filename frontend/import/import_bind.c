@@ -110,8 +110,8 @@ static int numbers_of(struct sizes *sizes, const Onnx__ValueInfoProto *info, con
     if (tensor->dtype == RT_DTYPE_NONE || (type->shape && type->shape->n_dim > RT_MAX_NDIM) ||
         !shape_of(sizes, info, count, tensor))
         return diag_error(import->diags, 342, EXIT_MALFORMED, where,
-                          "--bind gives %lld number%s, which the input's shape does not fit", (long long)count,
-                          count == 1 ? "" : "s");
+                          "--bind gives %lld number%s, but the input is declared as %s", (long long)count,
+                          count == 1 ? "" : "s", sizes_declared(type, import->arena));
     if (fill(tensor, text, count, import->arena)) return 0;
     return diag_error(import->diags, 342, EXIT_MALFORMED, where, "--bind gives numbers that are not of type %s",
                       rt_dtypes[tensor->dtype].name);
@@ -122,15 +122,14 @@ static int bind_input(struct sizes *sizes, const Onnx__ValueInfoProto *info, con
     struct import *import = sizes->import;
     const Onnx__TypeProto__Tensor *type = sizes_tensor_type(info);
     const char *where = onnx_where(import->model, "input", info->name);
-    if (!type || rt_dtype_by_onnx(type->elem_type) != given->dtype)
-        return diag_error(import->diags, 342, EXIT_MALFORMED, where,
-                          "--bind gives values of type %s, which is not the input's type",
-                          rt_dtypes[given->dtype].name);
-    if (sizes_shape(sizes, onnx_text(info->name)))
+    const bool fits = type && rt_dtype_by_onnx(type->elem_type) == given->dtype;
+    if (fits && sizes_shape(sizes, onnx_text(info->name)))
         return diag_error(import->diags, 201, EXIT_USAGE, where, "--shape and --bind both give the input a shape");
-    if (sizes_bind(sizes, info, given->ndim, given->dims)) return 0;
-    return diag_error(import->diags, 342, EXIT_MALFORMED, where,
-                      "--bind gives values of another shape than the input's");
+    if (fits && sizes_bind(sizes, info, given->ndim, given->dims)) return 0;
+    struct tensor values = {.dtype = given->dtype, .ndim = given->ndim};
+    memcpy(values.dims, given->dims, sizeof given->dims);
+    return diag_error(import->diags, 342, EXIT_MALFORMED, where, "--bind gives %s, but the input is declared as %s",
+                      tensor_type(import->arena, &values), type ? sizes_declared(type, import->arena) : "no tensor");
 }
 
 void import_binds(struct sizes *sizes, struct scope *scope) {

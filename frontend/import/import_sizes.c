@@ -18,6 +18,22 @@ bool sizes_is_number(const Onnx__TensorShapeProto__Dimension *dim) {
     return dim->value_case == ONNX__TENSOR_SHAPE_PROTO__DIMENSION__VALUE_DIM_VALUE;
 }
 
+const char *sizes_declared(const Onnx__TypeProto__Tensor *type, struct arena *arena) {
+    struct strbuf out;
+    strbuf_init(&out, arena);
+    enum rt_dtype dtype = rt_dtype_by_onnx(type->elem_type);
+    strbuf_puts(&out, dtype == RT_DTYPE_NONE ? "another type" : rt_dtypes[dtype].name);
+    for (size_t d = 0; type->shape && d < type->shape->n_dim; d++) {
+        strbuf_puts(&out, d ? "," : "[");
+        if (sizes_is_number(type->shape->dim[d]))
+            strbuf_printf(&out, "%lld", (long long)type->shape->dim[d]->dim_value);
+        else
+            strbuf_puts(&out, "?");
+    }
+    if (type->shape) strbuf_puts(&out, type->shape->n_dim ? "]" : "[]");
+    return strbuf_text(&out);
+}
+
 /* True for names that exporters give to sizes that they do not know, as "?" or tf2onnx's "unk__12". */
 static bool means_unknown(const char *name) {
     static const char *const words[] = {"?", "*", "-1", "none", "null", "dynamic"};

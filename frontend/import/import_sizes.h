@@ -33,6 +33,8 @@ void sizes_init(struct sizes *sizes, struct import *import);
 
 /* The declared type of a tensor; NULL if the value is none. Its `shape` may be NULL. */
 const Onnx__TypeProto__Tensor *sizes_tensor_type(const Onnx__ValueInfoProto *info);
+/* Its words, such as "f32[4,?]". */
+const char *sizes_declared(const Onnx__TypeProto__Tensor *type, struct arena *arena);
 bool sizes_is_number(const Onnx__TensorShapeProto__Dimension *dim);
 
 /* The name of a symbolic dimension, in the model or `arena`: dim_param, or "input.index" without one that tells the

@@ -228,22 +228,6 @@ static void declare(struct import *import, Onnx__ValueInfoProto *const *infos, s
     }
 }
 
-static const char *declared_type(struct import *import, const Onnx__TypeProto__Tensor *type) {
-    struct strbuf out;
-    strbuf_init(&out, import->arena);
-    enum rt_dtype dtype = rt_dtype_by_onnx(type->elem_type);
-    strbuf_puts(&out, dtype == RT_DTYPE_NONE ? "another type" : rt_dtypes[dtype].name);
-    for (size_t d = 0; type->shape && d < type->shape->n_dim; d++) {
-        strbuf_puts(&out, d ? "," : "[");
-        if (sizes_is_number(type->shape->dim[d]))
-            strbuf_printf(&out, "%lld", (long long)type->shape->dim[d]->dim_value);
-        else
-            strbuf_puts(&out, "?");
-    }
-    if (type->shape) strbuf_puts(&out, type->shape->n_dim ? "]" : "[]");
-    return strbuf_text(&out);
-}
-
 static bool has_declared_type(const struct import *import, const Onnx__TypeProto__Tensor *type,
                               const struct tensor *tensor) {
     enum rt_dtype dtype = rt_dtype_by_onnx(type->elem_type);
@@ -270,9 +254,13 @@ int import_check_declared(struct import *import, const char *name, int id) {
     bool right_type = has_declared_type(import, type, &tensor);
     if (right_type && has_declared_shape(type, &tensor, lowering_counted(&import->lowering, id))) return 0;
     const char *where = place_of(import, "value", name);
-    const char *text = arena_printf(import->arena, "declared as %s, but it is %s", declared_type(import, type),
+    const char *text = arena_printf(import->arena, "declared as %s, but it is %s", sizes_declared(type, import->arena),
                                     tensor_type(import->arena, &tensor));
-    if (!right_type && at < import->nfixed) return diag_error(import->diags, 342, EXIT_MALFORMED, where, "%s", text);
+    if (!right_type && at < import->nfixed) {
+        diag_error(import->diags, 342, EXIT_MALFORMED, where, "%s", text);
+        diag_help(import->diags, "remove the declaration, or run the onnx package's shape inference anew");
+        return -1;
+    }
     if (!import->undeclared.count++) import->undeclared.where = where, import->undeclared.text = text;
     return 0;
 }

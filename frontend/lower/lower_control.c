@@ -278,7 +278,9 @@ static int empty_stack(struct lower *lower, const struct nothing *nothing, int r
 }
 
 static int too_many_trips(struct lower *lower) {
-    return lower_error(lower, 405, "a loop of more than %d iterations is not supported", MAX_TRIPS);
+    lower_error(lower, 405, "a loop of more than %d iterations is not supported", MAX_TRIPS);
+    diag_help(lower->builder.diags, "export the model without the loop, or with fewer iterations");
+    return -1;
 }
 
 /* Loop ------------------------------------------------------------------------------------------------------------- */
@@ -367,11 +369,15 @@ static int loop_step(struct lower *lower, struct loop *loop, bool condition);
 /* The condition computed by an iteration, at run time: later iterations take place while it is true. */
 static int loop_while(struct lower *lower, struct loop *loop, int id) {
     int condition = scalar_condition(lower, id);
-    if (loop->trips > MAX_TRIPS)
-        return lower_error(lower, 405,
-                           "control flow is not supported: the loop's condition is computed at run time, and no trip "
-                           "count of at most %d bounds it",
-                           MAX_TRIPS);
+    if (loop->trips > MAX_TRIPS) {
+        lower_error(lower, 405,
+                    "control flow is not supported: the loop's condition is computed at run time, and no trip count of "
+                    "at most %d bounds it",
+                    MAX_TRIPS);
+        diag_help(lower->builder.diags, "export the loop with its largest number of iterations as trip count");
+        lower_help_bind(lower, id);
+        return -1;
+    }
     if (loop->active < 0 && loop->nscans) loop->count = emit_ints(lower, 1, &loop->trip, 0, NULL);
     loop->active = loop->active < 0 ? condition : emit2(lower, OP_And, loop->active, condition);
     return loop->active < 0 ? -1 : 0;

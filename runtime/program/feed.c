@@ -158,16 +158,14 @@ static bool has_one_tensor(const struct rt_data *data, const struct spec *spec, 
     return true;
 }
 
-/* Opens "FILE.npy" or "FILE.bin:u16[:shift=1]" for an input of the program. Its dimension 0 is `batch` or a multiple; a
- * sample then has several rows of the input. RT_REASON_CONTENT: type or shape does not fit the input. */
+/* Opens "FILE.npy" or "FILE.bin:u16[:shift=1]" for an input of the program that is shared or has samples.
+ * RT_REASON_CONTENT: type or shape does not fit the input. */
 static bool rt_data_open(struct rt_data *data, const struct rt_port *port, int64_t batch, const char *text,
                          struct rt_reason *why) {
     struct spec spec;
     *data = (struct rt_data){.port = port, .batch = batch};
     if (!read_spec(&spec, text, why)) return false;
     data->shared = port->shared;
-    if (!data->shared && (port->ndim < 1 || port->dims[0] < 1 || port->dims[0] % batch != 0))
-        return rt_refuse(why, "the input has no batch dimension");
     rt_product(port->dims, port->ndim, &data->per_sample); /* cannot overflow: checked when the program was opened */
     if (!data->shared) data->per_sample /= batch;
     if (!rt_reader_open(&data->file, spec.path, why)) return false;
@@ -281,6 +279,11 @@ static bool has_no_elements(const struct rt_port *port) {
     return !count;
 }
 
+/* True if dimension 0 of the input is the batch or a multiple: a sample then has several rows. */
+static bool has_samples(const struct rt_port *port, int64_t batch) {
+    return port->ndim > 0 && port->dims[0] > 0 && port->dims[0] % batch == 0;
+}
+
 static int open_input(struct feed *feed, struct rank *self, const struct feed_options *options, int input) {
     const struct job *job = self->job;
     const char *name = job->manifest.inputs[input], *file = find_file(options, name);
@@ -291,11 +294,17 @@ static int open_input(struct feed *feed, struct rank *self, const struct feed_op
             (struct rt_data){.port = port, .batch = feed->batch, .shared = true, .samples = 1, .dtype = port->dtype};
         return RT_OK;
     }
+    if (!port->shared && !has_samples(port, feed->batch))
+        return fail_with(
+            self, EXIT_USAGE, RT_CODE_USAGE,
+            "input '%s' has no batch dimension: compile with --bind %s=FILE.npy, which makes it a constant",
+            rt_quote_text(name).text, name);
     if (!file)
-        return fail_with(self, EXIT_USAGE, RT_CODE_USAGE, "needs %s %s=FILE (%s%s %s)", options->name,
+        return fail_with(self, EXIT_USAGE, RT_CODE_USAGE, "needs %s %s=FILE (%s%s %s)%s", options->name,
                          rt_quote_text(name).text, port->shared ? "" : "samples of ", rt_dtypes[port->dtype].name,
                          port->shared ? shape_format(port->ndim, port->dims).text
-                                      : shape_format(port->ndim - (port->ndim > 0), port->dims + 1).text);
+                                      : shape_format(port->ndim - (port->ndim > 0), port->dims + 1).text,
+                         port->shared ? ", or --bind of compile, which makes it a constant" : "");
     if (rt_data_open(&feed->data[input], port, feed->batch, file, &why)) return RT_OK;
     fail_reason(self, RT_CODE_INPUT, &why);
     failure_where(&self->failure, "%s", rt_quote_text(file).text);

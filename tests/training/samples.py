@@ -128,6 +128,14 @@ def check_refused(bench):
                          (m[None], "has not its shape")):
         said = bench.train(file, bench.array("m.npy", values), status=3)
         expect(text in said, said)
+    FOUND["uneven"] = ([X, ("m", [BATCH + 1, WIDTH])], [(op, [n.replace("z", "m") for n in names], a) for op, names, a in
+                                                       FOUND["two rows of a sample"][1]], [])
+    bench.compile("uneven", "-q", "--train", "--shared", "none")
+    said = bench.train(file, file, status=2)
+    expect("E0200" in said and "input 'm' has no batch dimension: compile with --bind m=FILE" in said, said)
+    bench.compile("row", "-q", "--train")
+    said = call(bench.rankc, "train", bench.path("out"), "--data", f"x={file}", "--threads", "1", status=2).stderr
+    expect("needs --data m=FILE (f32 [8]), or --bind of compile" in said, said)
     said = bench.compile("matrix", "-q", "--train", "--shared", "mask", status=2)
     expect("the model has no input 'mask'" in said, said)
     return "as said"
