@@ -34,7 +34,7 @@ struct pass_context {
     const char *policy; /* name of a row of policies.def */
     struct decisions decisions;
     const struct machine *machine;         /* for which policies estimate times; NULL: machine_default */
-    const struct rules *rules;             /* of policy manual */
+    const struct constraints *rules;       /* of policy manual */
     const struct policy_plugin *plugin;    /* from which policy manual takes its rules instead; NULL: none */
     const struct annotations *annotations; /* of policy annotated; NULL: the model has none */
     const struct constraints *constraints; /* on single nodes (passes/plan/constrain/constraints.h); NULL: none */

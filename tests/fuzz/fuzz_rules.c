@@ -9,7 +9,7 @@ enum { BUDGET = 64 << 20 };
 
 static void run(struct arena *arena, const unsigned char *data, size_t size) {
     struct diags diags;
-    struct rules *rules;
+    struct constraints *rules;
     diags_init(&diags, arena);
     bool good = rules_parse(arena, &diags, "fuzz", (const char *)data, size, &rules) == 0;
     fuzz_check(good == (diags.errors == 0));

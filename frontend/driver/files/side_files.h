@@ -20,7 +20,7 @@
 struct side_files {
     const char *policy;              /* "" where a plan is loaded */
     struct policy_plugin *plugin;    /* NULL: none; its mesh is in `rules` */
-    struct rules *rules;             /* NULL: none */
+    struct constraints *rules;       /* NULL: none */
     struct plan *plan;               /* NULL: none */
     struct annotations *annotations; /* of the model, for policy annotated; NULL: none */
     struct plan *refine;             /* the partial plan of --refine, also in `constraints`; NULL: none */

@@ -177,7 +177,7 @@ static int take_pair(struct reader *r, const struct line *line, const char *text
 /* An entry: "- KEY: VALUE", and further pairs in lines indented as its first one. */
 static int take_entry(struct reader *r, struct constraints *constraints, int indent) {
     const struct line *first = &r->lines.at[r->at];
-    struct constraint entry = {.kind = CONSTRAINT_ALLOW, .replica = true, .in_file = true};
+    struct constraint entry = {.kind = CONSTRAINT_ALLOW, .source = FROM_FILE, .replica = true};
     bool given[KEYS] = {false};
     if (first->indent != indent || first->text[0] != '-' || first->text[1] != ' ')
         return fail_line(r, first, "a list of entries that begin with '- ' is expected");

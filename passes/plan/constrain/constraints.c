@@ -29,14 +29,16 @@ int constraints_parse_word(struct constraints *constraints, struct arena *arena,
     struct constraint pin = {.kind = forbids ? CONSTRAINT_FORBID : CONSTRAINT_PIN,
                              .place = arena_printf(arena, "--%s %s", option, diag_quote(diags, word)),
                              .node = arena_copy(arena, word, (size_t)(colon - word)),
-                             .axis = at ? arena_strdup(arena, at + 1) : axis_rows[AXIS_TENSOR].name,
+                             .axis = {at ? arena_strdup(arena, at + 1) : axis_rows[AXIS_TENSOR].name},
+                             .naxes = 1,
+                             .stride = 1,
                              .replica = true};
     struct constraint_dim dim;
-    if (!*pin.node || (at && (forbids || !*pin.axis)))
+    if (!*pin.node || (at && (forbids || !*pin.axis[0])))
         return diag_error(diags, 205, EXIT_USAGE, arena_printf(arena, "--%s", option),
                           "%s is not GLOB:TENSOR.DIM%s or GLOB:replicate", diag_quote(diags, word),
                           forbids ? "" : "[@AXIS]");
-    const enum axis_role role = axis_role_of(pin.axis);
+    const enum axis_role role = axis_role_of(pin.axis[0]);
     if (role == AXIS_ROLES || !axis_rows[role].splits)
         return diag_error(diags, 205, EXIT_USAGE, arena_printf(arena, "--%s", option),
                           "%s: the axis after '@' must be tensor, context, expert or data", diag_quote(diags, word));
@@ -87,7 +89,8 @@ static bool module_matches(const char *glob, const char *name, struct arena *are
 }
 
 static bool concerns(const struct constraint *constraint, const struct node *node, struct arena *arena) {
-    return (!constraint->op || fnmatch(constraint->op, node->op->name, 0) == 0) &&
+    return (constraint->source == FROM_RULES || node->phase == PHASE_FORWARD) &&
+           (!constraint->op || fnmatch(constraint->op, node->op->name, 0) == 0) &&
            (!constraint->node || fnmatch(constraint->node, node->name, 0) == 0) &&
            (!constraint->module || module_matches(constraint->module, node->name, arena));
 }
@@ -96,21 +99,31 @@ static size_t closeness(const struct constraint *constraint) {
     return constraint->module ? strlen(constraint->module) : 0;
 }
 
-/* Lists the constraints of a node of the forward phase, marking those in `seen`. */
-static void find_own(struct limits *limits, int id, bool *seen, struct arena *arena) {
-    const struct constraints *constraints = limits->constraints;
+/* Lists the constraints of a node, marking those that concern it in `seen`. */
+static void find_own(struct limits *limits, const struct constraints *constraints, int id, bool *seen,
+                     struct arena *arena) {
     const struct node *node = &limits->graph->nodes.at[id];
-    const struct constraint *closest = NULL;
+    const struct constraint *deciding[3] = {NULL}; /* the entry of a file, the rules of split and stage */
     for (int i = 0; i < constraints->all.n; i++) {
         const struct constraint *constraint = &constraints->all.at[i];
         if (!concerns(constraint, node, arena)) continue;
         seen[i] = true;
-        if (!constraint->in_file)
+        const int kind = constraint->kind == CONSTRAINT_STAGE ? 2 : constraint->source == FROM_RULES;
+        if (constraint->source == FROM_OPTION)
             VEC_PUSH(limits->graph->arena, &limits->of[id].all, constraint);
-        else if (!closest || closeness(constraint) >= closeness(closest))
-            closest = constraint;
+        else if (!deciding[kind] || closeness(constraint) >= closeness(deciding[kind]))
+            deciding[kind] = constraint;
     }
-    if (closest) VEC_PUSH(limits->graph->arena, &limits->of[id].all, closest);
+    for (int kind = 0; kind < 3; kind++)
+        if (deciding[kind]) VEC_PUSH(limits->graph->arena, &limits->of[id].all, deciding[kind]);
+}
+
+const struct constraint *limits_rule(const struct limits *limits, int id, bool stage) {
+    for (int i = 0; i < limits->of[id].all.n; i++) {
+        const struct constraint *constraint = limits->of[id].all.at[i];
+        if (constraint->source == FROM_RULES && (constraint->kind == CONSTRAINT_STAGE) == stage) return constraint;
+    }
+    return NULL;
 }
 
 /* The gradient of a node that must not be split must not be either. */
@@ -119,7 +132,7 @@ static void find_of_gradient(struct limits *limits, int id) {
     if (origin < 0) return;
     for (int i = 0; i < limits->of[origin].all.n; i++) {
         const struct constraint *constraint = limits->of[origin].all.at[i];
-        if (constraint->kind == CONSTRAINT_ALLOW && !constraint->dims.n)
+        if (constraint->kind == CONSTRAINT_ALLOW && !constraint->dims.n && constraint->source != FROM_RULES)
             VEC_PUSH(limits->graph->arena, &limits->of[id].all, constraint);
     }
 }
@@ -146,96 +159,121 @@ static bool is_listed(const struct graph *graph, int id, const struct constraint
 bool limits_allow(const struct limits *limits, int node, const struct dims *dims, const struct node_split *split) {
     for (int i = 0; i < limits->of[node].all.n; i++) {
         const struct constraint *constraint = limits->of[node].all.at[i];
-        if (constraint->kind == CONSTRAINT_PIN) continue;
+        if (constraint->kind == CONSTRAINT_PIN || constraint->kind == CONSTRAINT_STAGE) continue;
         if (is_listed(limits->graph, node, constraint, dims, split) != (constraint->kind == CONSTRAINT_ALLOW))
             return false;
     }
     return true;
 }
 
-/* True if the constraint concerns the node, and the node has the listed dimension. */
-static bool has_listed(const struct limits *limits, int id, const struct constraint *constraint,
-                       const struct constraint_dim *listed) {
-    bool concerned = false, has = false;
-    for (int c = 0; c < limits->of[id].all.n; c++) concerned = concerned || limits->of[id].all.at[c] == constraint;
-    if (!concerned) return false;
-    struct arena *scratch = arena_scratch(limits->graph->arena);
+/* Checking --------------------------------------------------------------------------------------------------------- */
+
+/* By source: the code of an error, and the word before it. */
+static const struct {
+    int code;
+    const char *word;
+} sources[] = {[FROM_OPTION] = {437, "constraints"}, [FROM_FILE] = {437, "constraints"}, [FROM_RULES] = {424, "rules"}};
+
+#define REFUSE(diags, constraint, text, ...)                                                                           \
+    diag_error(diags, sources[(constraint)->source].code, EXIT_MALFORMED, (constraint)->place, "%s: " text,            \
+               sources[(constraint)->source].word, __VA_ARGS__)
+
+static bool has_dim(const struct graph *graph, int id, const struct constraint_dim *listed) {
+    struct arena *scratch = arena_scratch(graph->arena);
     struct dims dims;
     const char *why;
-    if (dims_bind(scratch, limits->graph, &limits->graph->nodes.at[id], &dims, &why) < 0) BUG("%s", why);
-    has = constraint_operand(limits->graph, id, &dims, listed) >= 0;
-    arena_release(limits->graph->arena, scratch);
+    if (dims_bind(scratch, graph, &graph->nodes.at[id], &dims, &why) < 0) BUG("%s", why);
+    const bool has = constraint_operand(graph, id, &dims, listed) >= 0;
+    arena_release(graph->arena, scratch);
     return has;
 }
 
-/* E0437 for constraints that concern no node, or list a dimension that none of their nodes has. */
-static int check_seen(const struct limits *limits, const bool *seen, struct diags *diags) {
+/* Checks that nodes which the constraint decides have the dimension. A rule may be overridden for every node. */
+static void check_dim(const struct limits *limits, const struct constraint *constraint,
+                      const struct constraint_dim *listed, struct diags *diags) {
     const struct graph *graph = limits->graph;
-    const int before = diags->errors;
-    for (int i = 0; i < limits->constraints->all.n; i++) {
-        const struct constraint *constraint = &limits->constraints->all.at[i];
-        if (!seen[i]) diag_error(diags, 437, EXIT_MALFORMED, constraint->place, "constraints: no node matches it");
-        for (int d = 0; d < constraint->dims.n && seen[i]; d++) {
-            const struct constraint_dim *listed = &constraint->dims.at[d];
-            bool found = false;
-            for (int k = 0; k < graph->order.n && !found; k++)
-                found = has_listed(limits, graph->order.at[k], constraint, listed);
-            if (!found)
-                diag_error(diags, 437, EXIT_MALFORMED, constraint->place,
-                           "constraints: no node that it decides has a dimension %d of %s%s", listed->dim,
-                           constraint->in_file ? "input " : "",
-                           constraint->in_file ? listed->tensor + strlen("in") : diag_quote(diags, listed->tensor));
+    bool decides = constraint->source != FROM_RULES;
+    for (int k = 0; k < graph->order.n; k++) {
+        const int id = graph->order.at[k];
+        bool concerned = false;
+        for (int c = 0; c < limits->of[id].all.n; c++) concerned = concerned || limits->of[id].all.at[c] == constraint;
+        if (concerned && has_dim(graph, id, listed)) return;
+        decides = decides || concerned;
+    }
+    if (!decides) return;
+    const bool numbered = constraint->source == FROM_FILE;
+    REFUSE(diags, constraint, "no node that it decides has a dimension %d of %s%s", listed->dim,
+           numbered ? "input " : "", numbered ? listed->tensor + strlen("in") : diag_quote(diags, listed->tensor));
+}
+
+/* Checks that the mesh has the axes of a rule. Along that of the pipeline ranks have stages and no shards. */
+static void check_axes(const struct graph *graph, const struct constraint *rule, struct diags *diags) {
+    for (int i = 0; i < rule->naxes; i++) {
+        const int axis = mesh_axis_by_name(&graph->mesh, rule->axis[i]);
+        if (axis >= 0 && axis != mesh_pipeline_axis(&graph->mesh)) continue;
+        if (axis < 0) {
+            REFUSE(diags, rule, "the mesh has no axis '%s'", rule->axis[i]);
+            continue;
         }
+        REFUSE(diags, rule, "%s cannot be split along '%s', the axis of the pipeline stages",
+               diag_quote(diags, rule->node), rule->axis[i]);
+        diag_help(diags, "assign nodes to pipeline stages with: match \"GLOB\" stage K");
+    }
+}
+
+/* seen: per constraint, whether it concerns a node. */
+static int check_seen(const struct limits *limits, const struct constraints *constraints, const bool *seen,
+                      struct diags *diags) {
+    const int before = diags->errors;
+    for (int i = 0; i < constraints->all.n; i++) {
+        const struct constraint *constraint = &constraints->all.at[i];
+        if (!seen[i]) {
+            REFUSE(diags, constraint, "no node matches %s",
+                   constraint->node ? diag_quote(diags, constraint->node) : "it");
+            continue;
+        }
+        if (constraint->source == FROM_RULES) check_axes(limits->graph, constraint, diags);
+        for (int d = 0; d < constraint->dims.n; d++) check_dim(limits, constraint, &constraint->dims.at[d], diags);
     }
     return diags->errors == before ? 0 : -1;
 }
 
 /* Pins ------------------------------------------------------------------------------------------------------------- */
 
-int constraint_axis(const struct graph *graph, const struct constraint *pin) {
-    const int axis = mesh_axis_by_name(&graph->mesh, pin->axis);
-    return axis < 0 || axis >= graph->mesh.naxes || axis == mesh_pipeline_axis(&graph->mesh) ||
-                   graph->mesh.axis[axis].size == 1
-               ? -1
-               : axis;
+int constraint_axis(const struct graph *graph, const struct constraint *pin, int level) {
+    const int axis = mesh_axis_by_name(&graph->mesh, pin->axis[level]);
+    return axis < 0 || axis >= graph->mesh.naxes || axis == mesh_pipeline_axis(&graph->mesh) ? -1 : axis;
 }
 
-bool limits_pinned(const struct draft *draft, int id, const struct dims *dims, const struct constraint *pin) {
-    const int axis = constraint_axis(draft->graph, pin);
+bool limits_pinned(const struct draft *draft, int id, const struct dims *dims, const struct constraint *pin,
+                   int level) {
+    const int axis = constraint_axis(draft->graph, pin, level);
     return axis >= 0 && draft->split[id][axis].factor >= 0 &&
            is_listed(draft->graph, id, pin, dims, &draft->split[id][axis]);
 }
 
-int limits_refuse(struct diags *diags, const struct graph *graph, int id, const struct constraint *constraint,
-                  const char *what) {
-    return diag_error(diags, 438, EXIT_LIMIT, constraint->place, "node %s: %s",
-                      diag_quote(diags, graph->nodes.at[id].name), what);
-}
-
 /* Plans ------------------------------------------------------------------------------------------------------------ */
 
-struct limits *limits_find(const struct graph *graph, const struct constraints *constraints, bool **seen) {
+struct limits *limits_find(const struct graph *graph, const struct constraints *constraints, struct diags *diags) {
     const int pipeline = mesh_pipeline_axis(&graph->mesh);
     struct limits *limits = ARENA_NEW(graph->arena, struct limits);
     struct arena *scratch = arena_scratch(graph->arena);
-    *limits = (struct limits){.graph = graph, .constraints = constraints};
+    bool *seen = ARENA_ARRAY(scratch, bool, constraints->all.n + 1);
+    int status = 0;
+    *limits = (struct limits){.graph = graph};
     limits->of = arena_alloc(graph->arena, (size_t)graph->nodes.n + 1, sizeof *limits->of);
     limits->ranks = mesh_size(&graph->mesh) / (pipeline < 0 ? 1 : graph->mesh.axis[pipeline].size);
-    *seen = ARENA_ARRAY(graph->arena, bool, constraints->all.n + 1);
-    for (int i = 0; i < graph->order.n; i++)
-        if (graph->nodes.at[graph->order.at[i]].phase == PHASE_FORWARD)
-            find_own(limits, graph->order.at[i], *seen, scratch);
+    for (int i = 0; i < graph->order.n; i++) find_own(limits, constraints, graph->order.at[i], seen, scratch);
     for (int i = 0; i < graph->order.n; i++)
         if (graph->nodes.at[graph->order.at[i]].phase != PHASE_FORWARD) find_of_gradient(limits, graph->order.at[i]);
+    if (!constraints->checked && constraints->refine) status = plan_check_entries(constraints->refine, graph, diags);
+    if (!constraints->checked && !status) status = check_seen(limits, constraints, seen, diags);
     arena_release(graph->arena, scratch);
-    return limits;
+    return status < 0 ? NULL : limits;
 }
 
 int constraints_check(const struct constraints *constraints, const struct graph *graph, struct diags *diags) {
-    bool *seen;
-    const struct limits *limits = limits_find(graph, constraints, &seen);
-    if (constraints->refine && plan_check_entries(constraints->refine, graph, diags) < 0) return -1;
-    return check_seen(limits, seen, diags);
+    return limits_find(graph, constraints, diags) ? 0 : -1;
 }
 
 /* What the draft does with the node against the constraint; NULL: nothing. */
@@ -245,7 +283,7 @@ static const char *against(const struct draft *draft, int id, const struct dims 
     bool whole = true;
     if (constraint->kind == CONSTRAINT_PIN)
         return constraint_operand(graph, id, dims, &constraint->dims.at[0]) < 0 ||
-                       limits_pinned(draft, id, dims, constraint)
+                       limits_pinned(draft, id, dims, constraint, 0)
                    ? NULL
                    : "it is not split so";
     for (int axis = 0; axis < graph->mesh.naxes; axis++) {
@@ -255,7 +293,7 @@ static const char *against(const struct draft *draft, int id, const struct dims 
         if (is_listed(graph, id, constraint, dims, split) != (constraint->kind == CONSTRAINT_ALLOW))
             return "it is split otherwise";
     }
-    const bool alone = constraint->in_file && draft->limits->ranks == 1;
+    const bool alone = constraint->source == FROM_FILE && draft->limits->ranks == 1;
     return whole && !constraint->replica && !alone ? "it is whole on every rank" : NULL;
 }
 
@@ -270,9 +308,12 @@ int limits_check(const struct draft *draft, struct diags *diags) {
         const char *why, *what;
         if (!draft->limits->of[id].all.n || node->phase != PHASE_FORWARD) continue;
         if (dims_bind(scratch, graph, node, &dims, &why) < 0) BUG("%s: %s", node->name, why);
-        for (int c = 0; c < draft->limits->of[id].all.n && !status; c++)
-            if ((what = against(draft, id, &dims, draft->limits->of[id].all.at[c])))
-                status = limits_refuse(diags, graph, id, draft->limits->of[id].all.at[c], what);
+        for (int c = 0; c < draft->limits->of[id].all.n && !status; c++) {
+            const struct constraint *constraint = draft->limits->of[id].all.at[c];
+            if (constraint->source != FROM_RULES && (what = against(draft, id, &dims, constraint)))
+                status = diag_error(diags, 438, EXIT_LIMIT, constraint->place, "node %s: %s",
+                                    diag_quote(diags, node->name), what);
+        }
     }
     arena_release(graph->arena, scratch);
     return status;

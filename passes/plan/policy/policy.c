@@ -65,7 +65,7 @@ static int policy_plan(struct plan *plan, const struct graph *graph, const struc
         report_one_device(policy, context->diags);
     draft_init(&draft, graph);
     if (find_chunks(&draft.chunks, graph, context) < 0) return -1;
-    if (context->constraints && policy_constrain(&draft, context) < 0) return -1;
+    if ((context->constraints || context->rules) && policy_constrain(&draft, context) < 0) return -1;
     if (policy->decide(&draft, context) < 0) return -1;
     if (draft.limits && limits_check(&draft, context->diags) < 0) return -1;
     plan_of_draft(plan, &draft);

@@ -49,10 +49,11 @@ const char *policy_pin(struct propagation *propagation, int node, int operand, i
 /* Propagates the split that the node was given. */
 void policy_propagate_given(struct propagation *propagation, int node);
 
-/* Applies the constraints of the context to a draft in which nothing is decided: sets limits, fixed, given_stage, and
- * the splits of nodes that they give, with those to which these propagate. 0, or -1 after the errors of
- * constraints_check, E0438 for a pin that cannot be, or those of plan_refine. Of axes that only some stages have,
- * policy_constrain_stages does, when the nodes' stages are decided, what splits propagate and pins give. */
+/* Applies the constraints and rules of the context to a draft in which nothing is decided: sets limits, fixed, stages
+ * that are given, and the splits of nodes that they give, with those to which these propagate. 0, or -1 after the
+ * errors of constraints_check, E0438 for a pin and E0420 for a rule that cannot be, or those of plan_refine. Of axes
+ * that only some stages have, policy_constrain_stages does, when the nodes' stages are decided, what splits propagate
+ * and pins give. */
 int policy_constrain(struct draft *draft, const struct pass_context *context);
 int policy_constrain_stages(struct draft *draft, const struct pass_context *context);
 

@@ -1,7 +1,9 @@
 /* The constraints of a plan (constraints.h) while a policy makes it: what they give is split before the policy decides,
- * with the nodes to which that propagates. */
+ * with the nodes to which that propagates. Rules are all that policy manual has. */
 #include "passes/plan/constrain/constraints.h"
 #include "passes/plan/policy/policy.h"
+#include "passes/plan/policy/rules.h"
+#include "passes/plan/stages.h"
 
 const char *policy_pin(struct propagation *propagation, int id, int operand, int dim, int64_t blocks) {
     struct cut_option options[RT_MAX_NDIM];
@@ -17,15 +19,30 @@ const char *policy_pin(struct propagation *propagation, int id, int operand, int
                                     : "the operator needs the dimension whole";
 }
 
-/* Splits the node as the pin says, with the nodes to which that propagates. A node without the dimension is not meant:
- * an ONNX node may have become several. */
-static int apply_pin(struct draft *draft, struct propagation *propagation, int id, const struct constraint *pin,
-                     struct diags *diags) {
-    const struct dims *dims = propagation_dims(propagation, id);
+static int refuse_pin(const struct draft *draft, int id, const struct constraint *pin, int level, const char *why,
+                      struct diags *diags) {
+    diag_error(diags, pin->source == FROM_RULES ? 420 : 438, EXIT_LIMIT, node_place(draft->graph, id),
+               "cannot split dimension %d of %s along %s: %s", pin->dims.at[0].dim,
+               diag_quote(diags, pin->dims.at[0].tensor), pin->axis[level], why);
+    diag_note(diags, "requested by %s", pin->place);
+    return -1;
+}
+
+/* Splits the node as the pin says along those of its axes that are in the set, with the nodes to which that propagates.
+ * A node without the dimension is not meant: an ONNX node may have become several. */
+static int apply_pin(struct draft *draft, struct propagation *along, unsigned axes, int id,
+                     const struct constraint *pin, struct diags *diags) {
+    const struct dims *dims = propagation_dims(&along[__builtin_ctz(axes)], id);
     const int operand = constraint_operand(draft->graph, id, dims, &pin->dims.at[0]);
-    if (operand < 0 || limits_pinned(draft, id, dims, pin)) return 0;
-    const char *why = policy_pin(propagation, id, operand, pin->dims.at[0].dim, 1);
-    return why ? limits_refuse(diags, draft->graph, id, pin, why) : 0;
+    for (int level = 0; level < pin->naxes && operand >= 0; level++) {
+        const int axis = constraint_axis(draft->graph, pin, level);
+        if (axis < 0 || !(axes >> axis & 1u)) continue;
+        if (pin->source != FROM_RULES && limits_pinned(draft, id, dims, pin, level)) continue;
+        along[axis].nests = level > 0;
+        const char *why = policy_pin(&along[axis], id, operand, pin->dims.at[0].dim, pin->stride);
+        if (why) return refuse_pin(draft, id, pin, level, why, diags);
+    }
+    return 0;
 }
 
 void policy_propagate_given(struct propagation *propagation, int id) {
@@ -41,53 +58,106 @@ void policy_propagate_given(struct propagation *propagation, int id) {
     }
 }
 
-/* Applies the pins along one axis. What they split is fixed. */
-static int apply_pins(struct draft *draft, int axis, struct diags *diags) {
+/* Starts along an axis: propagates what is given, keeps nodes whole for which a rule says so, and closes those that a
+ * rule splits to propagation with gathers. */
+static void begin_axis(struct propagation *propagation, struct draft *draft, int axis) {
     const struct graph *graph = draft->graph;
-    struct propagation propagation;
-    const int before = diags->errors;
-    propagation_init(&propagation, draft, graph->arena, axis);
+    propagation_init(propagation, draft, graph->arena, axis);
     for (int i = 0; i < graph->order.n; i++)
-        if (propagation.decided[graph->order.at[i]]) policy_propagate_given(&propagation, graph->order.at[i]);
+        if (propagation->decided[graph->order.at[i]]) policy_propagate_given(propagation, graph->order.at[i]);
     for (int i = 0; i < graph->order.n; i++) {
         const int id = graph->order.at[i];
-        for (int c = 0; c < draft->limits->of[id].all.n; c++) {
-            const struct constraint *pin = draft->limits->of[id].all.at[c];
-            if (pin->kind == CONSTRAINT_PIN && constraint_axis(graph, pin) == axis)
-                apply_pin(draft, &propagation, id, pin, diags);
-        }
+        const struct constraint *rule = limits_rule(draft->limits, id, false);
+        if (rule && rule->kind == CONSTRAINT_PIN) propagation->closed[id] = true;
+        if (rule && rule->kind == CONSTRAINT_ALLOW) propagation->decided[id] = true;
     }
+}
+
+/* What was decided along the axis is fixed. */
+static void end_axis(struct propagation *propagation, struct draft *draft) {
+    const struct graph *graph = draft->graph;
     for (int i = 0; i < graph->order.n; i++) {
         const int id = graph->order.at[i];
-        if (graph->nodes.at[id].phase == PHASE_FORWARD && propagation.decided[id])
-            policy_divide_updates(&propagation, id);
+        if (graph->nodes.at[id].phase == PHASE_FORWARD && propagation->decided[id])
+            policy_divide_updates(propagation, id);
     }
-    for (int id = 0; id < graph->nodes.n; id++) draft->fixed[id][axis] = propagation.decided[id];
+    for (int id = 0; id < graph->nodes.n; id++) draft->fixed[id][propagation->axis] = propagation->decided[id];
+}
+
+/* Applies the pins along the axes of the set. */
+static int apply_pins(struct draft *draft, unsigned axes, struct diags *diags) {
+    const struct graph *graph = draft->graph;
+    struct propagation along[RT_MAX_AXES];
+    const int before = diags->errors;
+    for (int axis = 0; axis < graph->mesh.naxes; axis++)
+        if (axes >> axis & 1u) begin_axis(&along[axis], draft, axis);
+    for (int i = 0; i < graph->order.n && axes; i++) {
+        const int id = graph->order.at[i];
+        for (int c = 0; c < draft->limits->of[id].all.n; c++)
+            if (draft->limits->of[id].all.at[c]->kind == CONSTRAINT_PIN)
+                apply_pin(draft, along, axes, id, draft->limits->of[id].all.at[c], diags);
+    }
+    for (int axis = 0; axis < graph->mesh.naxes; axis++)
+        if (axes >> axis & 1u) end_axis(&along[axis], draft);
     return diags->errors == before ? 0 : -1;
 }
 
-static int apply_all_pins(struct draft *draft, bool of_some_stages, struct diags *diags) {
-    const struct mesh *mesh = &draft->graph->mesh;
-    const int pipeline = mesh_pipeline_axis(mesh);
-    for (int axis = 0; axis < mesh->naxes; axis++) {
-        if (axis == pipeline || mesh->axis[axis].size == 1 || (mesh->axis[axis].end != 0) != of_some_stages) continue;
-        if (apply_pins(draft, axis, diags) < 0) return -1;
+/* The set of axes along which nodes are divided and that all stages have, or some alone. */
+static unsigned axes_of(const struct mesh *mesh, bool all_stages, bool some_stages) {
+    unsigned axes = 0;
+    for (int axis = 0; axis < mesh->naxes; axis++)
+        if (axis != mesh_pipeline_axis(mesh) && (mesh->axis[axis].end ? some_stages : all_stages)) axes |= 1u << axis;
+    return axes;
+}
+
+/* A node without a rule for its stage is of that of the node before it. */
+static int apply_stages(struct draft *draft, struct diags *diags) {
+    const struct graph *graph = draft->graph;
+    const int stages = draft_stages(draft);
+    int stage = 0;
+    for (int i = 0; i < graph->order.n; i++) {
+        const int id = graph->order.at[i];
+        const struct constraint *rule = limits_rule(draft->limits, id, true);
+        if (rule && rule->stage >= stages)
+            return diag_error(diags, 424, EXIT_MALFORMED, rule->place,
+                              draft->chunks.n ? "rules: stage %lld, but the schedule has only %d stages"
+                                              : "rules: stage %lld, but the pipeline axis of the mesh has size %d",
+                              (long long)rule->stage, stages);
+        if (rule) draft_give_stage(draft, id, stage = (int)rule->stage);
+        draft->stage[id] = stage;
     }
+    stages_follow(draft);
+    return 0;
+}
+
+/* Lists the constraints of the user, then the rules: those that a plug-in has for the graph, or of a file. */
+static int list(struct constraints *all, const struct graph *graph, const struct pass_context *context) {
+    const struct constraints *rules = context->rules;
+    struct constraints *decided;
+    if (context->plugin) {
+        if (policy_plugin_rules(context->plugin, graph, context->diags, &decided) < 0) return -1;
+        rules = decided;
+    }
+    *all = context->constraints ? *context->constraints : (struct constraints){0};
+    VEC_UNSHARE(graph->arena, &all->all);
+    for (int i = 0; rules && i < rules->all.n; i++) VEC_PUSH(graph->arena, &all->all, rules->all.at[i]);
     return 0;
 }
 
 int policy_constrain(struct draft *draft, const struct pass_context *context) {
     const struct graph *graph = draft->graph;
-    const struct constraints *constraints = context->constraints;
-    bool *seen;
-    if (!constraints->checked && constraints_check(constraints, graph, context->diags) < 0) return -1;
-    draft->limits = limits_find(graph, constraints, &seen);
+    struct constraints *constraints = ARENA_NEW(graph->arena, struct constraints);
+    if (list(constraints, graph, context) < 0) return -1;
+    draft->limits = limits_find(graph, constraints, context->diags);
+    if (!draft->limits) return -1;
     draft->fixed = arena_alloc(graph->arena, (size_t)graph->nodes.n + 1, sizeof *draft->fixed);
     if (constraints->refine && plan_refine(draft, constraints->refine, constraints->checked, context->diags) < 0)
         return -1;
-    return apply_all_pins(draft, false, context->diags);
+    if (context->rules && apply_stages(draft, context->diags) < 0) return -1;
+    return apply_pins(draft, axes_of(&graph->mesh, true, context->rules), context->diags);
 }
 
 int policy_constrain_stages(struct draft *draft, const struct pass_context *context) {
-    return context->constraints ? apply_all_pins(draft, true, context->diags) : 0;
+    const unsigned axes = axes_of(&draft->graph->mesh, false, true);
+    return context->constraints && axes ? apply_pins(draft, axes, context->diags) : 0;
 }

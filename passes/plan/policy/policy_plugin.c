@@ -160,7 +160,7 @@ static int ask(const struct question *question, struct diags *diags, struct strb
 }
 
 int policy_plugin_open(struct arena *arena, struct diags *diags, const char *path, int plan_ngpus,
-                       struct policy_plugin **out, struct rules **mesh) {
+                       struct policy_plugin **out, struct constraints **mesh) {
     struct policy_plugin *plugin = *out = ARENA_NEW(arena, struct policy_plugin);
     char *library = realpath(path, NULL); /* a name without a slash would be searched for elsewhere */
     struct strbuf text;
@@ -219,7 +219,7 @@ static const struct rankc_policy_node *nodes_of(const struct graph *graph, int *
 }
 
 int policy_plugin_rules(const struct policy_plugin *plugin, const struct graph *whole, struct diags *diags,
-                        struct rules **out) {
+                        struct constraints **out) {
     const struct graph *graph = graph_typical(whole, whole->arena);
     struct rankc_policy_axis *axes = ARENA_ARRAY(graph->arena, struct rankc_policy_axis, RT_MAX_AXES);
     struct rankc_policy_graph shown = {.ntensors = graph->tensors.n,

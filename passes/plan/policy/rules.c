@@ -76,7 +76,7 @@ static bool take_number(struct reader *r, int64_t least, int64_t *out) {
 }
 
 /* NAME or NAME,NAME .. after axis=: the outermost cut first. */
-static int parse_axes(struct reader *r, struct rule *rule) {
+static int parse_axes(struct reader *r, struct constraint *rule) {
     rule->naxes = 0;
     do {
         const char *name = take_word(r);
@@ -91,7 +91,7 @@ static int parse_axes(struct reader *r, struct rule *rule) {
 }
 
 /* axis=NAME or stride=N after a split. */
-static int parse_setting(struct reader *r, struct rule *rule) {
+static int parse_setting(struct reader *r, struct constraint *rule) {
     const char *key = take_word(r);
     if (!take(r, '=')) return fail(r, "axis=NAME or stride=N is expected");
     if (strcmp(key, "axis") == 0) return parse_axes(r, rule);
@@ -99,40 +99,38 @@ static int parse_setting(struct reader *r, struct rule *rule) {
     return fail(r, "unknown setting; the settings are axis=NAME and stride=N");
 }
 
-static int parse_split(struct reader *r, struct rule *rule) {
+static int parse_split(struct reader *r, struct constraint *rule) {
     int64_t dim;
     skip_blanks(r);
-    rule->kind = RULE_SPLIT;
+    rule->kind = CONSTRAINT_PIN;
     rule->axis[0] = axis_rows[AXIS_TENSOR].name;
     rule->naxes = 1;
     rule->stride = 1;
-    rule->tensor = *r->at == '"' ? take_quoted(r) : take_word(r);
-    if (!rule->tensor) return -1;
-    if (!*rule->tensor || !take(r, '.')) return fail(r, "TENSOR.DIM is expected: in0.1, out0.2, \"*.weight\".0");
+    const char *tensor = *r->at == '"' ? take_quoted(r) : take_word(r);
+    if (!tensor) return -1;
+    if (!*tensor || !take(r, '.')) return fail(r, "TENSOR.DIM is expected: in0.1, out0.2, \"*.weight\".0");
     if (!take_number(r, 0, &dim)) return -1;
     if (dim >= RT_MAX_NDIM) return fail(r, arena_printf(r->arena, "there are at most %d dimensions", RT_MAX_NDIM));
-    rule->dim = (int)dim;
+    VEC_PUSH(r->arena, &rule->dims, ((struct constraint_dim){tensor, (int)dim}));
     while (!at_end(r))
         if (parse_setting(r, rule) < 0) return -1;
     return 0;
 }
 
-static int parse_action(struct reader *r, struct rule *rule) {
+static int parse_action(struct reader *r, struct constraint *rule) {
     const char *action = take_word(r);
     if (strcmp(action, "split") == 0) return parse_split(r, rule);
-    if (strcmp(action, "replicate") == 0)
-        rule->kind = RULE_REPLICATE;
-    else if (strcmp(action, "stage") == 0) {
-        rule->kind = RULE_STAGE;
+    if (strcmp(action, "replicate") == 0) return 0; /* it may be split in no dimension */
+    if (strcmp(action, "stage") == 0) {
+        rule->kind = CONSTRAINT_STAGE;
         return take_number(r, 0, &rule->stage) ? 0 : -1;
-    } else if (strcmp(action, "recompute") == 0)
-        return fail(r, "the action recompute is not supported yet; use --recompute names:GLOB");
-    else
-        return fail(r, "split, replicate or stage is expected");
-    return 0;
+    }
+    return fail(r, strcmp(action, "recompute") == 0
+                       ? "the action recompute is not supported yet; use --recompute names:GLOB"
+                       : "split, replicate or stage is expected");
 }
 
-static int parse_mesh(struct reader *r, struct rules *rules) {
+static int parse_mesh(struct reader *r, struct constraints *rules) {
     if (rules->mesh.naxes || rules->all.n) return fail(r, "mesh must come first, and only once");
     while (!at_end(r)) {
         int64_t size;
@@ -154,12 +152,13 @@ static int parse_mesh(struct reader *r, struct rules *rules) {
     return rules->mesh.naxes ? 0 : fail(r, "a mesh needs at least one axis");
 }
 
-static int parse_statement(struct reader *r, struct rules *rules) {
-    struct rule rule = {.line = r->line};
+static int parse_statement(struct reader *r, struct constraints *rules) {
+    struct constraint rule = {.kind = CONSTRAINT_ALLOW, .source = FROM_RULES, .replica = true};
     const char *word = take_word(r);
     if (strcmp(word, "mesh") == 0) return parse_mesh(r, rules);
     if (strcmp(word, "match") != 0) return fail(r, "match or mesh is expected");
-    if (!(rule.pattern = take_quoted(r)) || parse_action(r, &rule) < 0) return -1;
+    rule.place = arena_printf(r->arena, "%s:%d", r->file, r->line);
+    if (!(rule.node = take_quoted(r)) || parse_action(r, &rule) < 0) return -1;
     if (!at_end(r)) return fail(r, "unexpected text after the statement");
     if (rules->all.n == MAX_RULES) return fail(r, "too many rules");
     VEC_PUSH(r->arena, &rules->all, rule);
@@ -167,10 +166,10 @@ static int parse_statement(struct reader *r, struct rules *rules) {
 }
 
 int rules_parse(struct arena *arena, struct diags *diags, const char *file, const char *bytes, size_t length,
-                struct rules **out) {
+                struct constraints **out) {
     const char *text = arena_copy(arena, bytes, length);
     struct reader r = {.arena = arena, .diags = diags, .file = file, .at = text, .line_start = text, .line = 1};
-    *out = ARENA_NEW(arena, struct rules);
+    *out = ARENA_NEW(arena, struct constraints);
     (*out)->file = file;
     if (strlen(text) != length) return fail(&r, "the file contains a NUL byte");
     while (*r.at && r.errors < MAX_ERRORS) {

@@ -14,30 +14,12 @@
 #ifndef PASSES_PLAN_RULES_H
 #define PASSES_PLAN_RULES_H
 
-#include "ir/ir.h"
-
-enum rule_kind { RULE_SPLIT, RULE_REPLICATE, RULE_STAGE };
-
-struct rule {
-    enum rule_kind kind;
-    int line;
-    const char *pattern;
-    const char *tensor; /* SPLIT */
-    const char *axis[RT_MAX_AXES];
-    int naxes, dim; /* the axis of the outermost cut first */
-    int64_t stride, stage;
-};
-
-struct rules {
-    const char *file;
-    struct mesh mesh; /* naxes 0: none given */
-    VEC(struct rule) all;
-};
+#include "passes/plan/constrain/constraints.h"
 
 /* Parses a file's bytes, which need not be well-formed. *out lies in the arena and keeps `file`. 0, or -1 after
  * diagnostics (E0424 with line and column). */
 int rules_parse(struct arena *arena, struct diags *diags, const char *file, const char *bytes, size_t length,
-                struct rules **out);
+                struct constraints **out);
 
 /* Policies that are shared libraries: --pas plugin:FILE. Their interface is rankc_policy.h. */
 
@@ -46,11 +28,11 @@ struct policy_plugin;
 /* *mesh, in the arena, has the library's mesh for that many ranks and no rules. 0, or -1 after a diagnostic: E0428 if
  * it is no such library, or crashes, E0429 if it is of another version of the interface. */
 int policy_plugin_open(struct arena *arena, struct diags *diags, const char *path, int plan_ngpus,
-                       struct policy_plugin **out, struct rules **mesh);
+                       struct policy_plugin **out, struct constraints **mesh);
 
 /* The rules for the graph, in its arena. 0, or -1 after a diagnostic: E0428 if the policy refuses the graph or
  * crashes, E0424 for a rule that is none. */
 int policy_plugin_rules(const struct policy_plugin *plugin, const struct graph *graph, struct diags *diags,
-                        struct rules **out);
+                        struct constraints **out);
 
 #endif
