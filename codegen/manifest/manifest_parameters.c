@@ -52,8 +52,7 @@ static enum fate *find_fates(const struct graph *graph) {
 static void put_parameter(json *writer, const struct rankplan *plan, const struct program_info *info,
                           const struct tensor *tensor, bool trained) {
     const struct training *training = info->training;
-    const struct parameter_rule *rule = parameter_rule_of(training, tensor);
-    const struct named_options *options = rule ? &rule->optimizer.options : &training->optimizer.options;
+    const struct named_options *options = training ? &optimizer_choice_of(training, tensor)->options : NULL;
     const struct weight_role *decision = weight_role_of(info->roles, tensor->name);
     rt_json_open(writer, '{', RT_JSON_INLINE);
     rt_json_key_text(writer, "name", tensor->name);

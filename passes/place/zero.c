@@ -9,7 +9,8 @@
 /* Note [Families]
  * A parameter, its gradient, its states and all values of their shape that the phases reduce and update compute form a
  * family: elementwise nodes connect them. A family is cut as a whole. Values of one element, such as the learning rate,
- * are not part of it. */
+ * are not part of it. A family ends at OP_Whole, where an optimizer gathers a matrix that it needs whole, or has
+ * computed one: ranks take their slices of that. */
 
 struct zero {
     struct graph *graph;
@@ -80,7 +81,8 @@ static void choose_families(const struct zero *z) {
             z->cut[representative(z, t)] = false;
     for (int i = 0; i < z->graph->order.n; i++) {
         const struct node *node = &z->graph->nodes.at[z->graph->order.at[i]];
-        if (node->phase < PHASE_REDUCE || connects(node) || node->op->id == OP_SumSquares) continue;
+        if (node->phase < PHASE_REDUCE || connects(node) || node->op->id == OP_SumSquares || node->op->id == OP_Whole)
+            continue;
         for (int k = 0; k < node->ninputs; k++)
             if (node->inputs[k] >= 0) z->cut[representative(z, node->inputs[k])] = false;
     }

@@ -220,7 +220,8 @@ static void serve(struct attempt *attempt, struct request request) {
          u < propagation->uses.first[request.tensor + 1] && !attempt->failed; u++) {
         int reader = propagation->uses.users[u];
         int operand = node_operand(&graph->nodes.at[reader], request.tensor);
-        if (!follow(attempt, reader, operand, &request) && attempt->mode == PROPAGATE_STRICT) attempt->failed = true;
+        const bool gathers = attempt->mode == PROPAGATE_GATHER || graph->nodes.at[reader].op->id == OP_Whole;
+        if (!follow(attempt, reader, operand, &request) && !gathers) attempt->failed = true;
     }
 }
 

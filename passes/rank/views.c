@@ -135,6 +135,7 @@ static const struct mover {
     strides_fn *see, *lie;
 } movers[] = {{OP_Reshape, see_reshape, lie_in_reshape},
               {OP_Detach, see_reshape, lie_in_reshape},
+              {OP_Whole, see_reshape, lie_in_reshape},
               {OP_Transpose, see_transpose, lie_in_transpose},
               {OP_Slice, see_slice, NULL},
               {OP_Concat, NULL, lie_in_concat}};

@@ -12,12 +12,16 @@ void named_options_start(struct named_options *options, const char *option, cons
     *options = (struct named_options){.option = option, .row = row, .takes = takes};
     for (const char *at = takes; *at; at += strspn(at, " ")) {
         size_t name = strcspn(at, "= ");
+        const size_t length = strcspn(at, " ");
         char *end = (char *)(uintptr_t)at + name;
         if (options->n == NAMED_OPTIONS_MAX) BUG("%s takes more than %d numbers", row, NAMED_OPTIONS_MAX);
         options->at[options->n].name = arena_copy(arena, at, name);
         options->at[options->n].value = at[name] == '=' ? strtod(at + name + 1, &end) : NAN;
+        if (at[name] == '=' && end == at + name + 1)
+            options->at[options->n].words = arena_copy(arena, end, length - name - 1);
+        options->at[options->n].least = *end == '>' ? strtod(end + 1, &end) : NAN;
         options->at[options->n++].below = *end == '<' ? strtod(end + 1, &end) : INFINITY;
-        at = end;
+        at += length;
     }
 }
 
@@ -44,10 +48,24 @@ static int refuse_name(const struct named_options *options, const char *word, st
     return diag_note(diags, "its options are %s", *options->takes ? options->takes : "none"), -1;
 }
 
+/* The number of the word among those that "|" separates; -1: it is none of them. */
+static int word_number(const char *words, const char *word) {
+    const size_t length = strlen(word);
+    for (int i = 0;; i++) {
+        const size_t next = strcspn(words, "|");
+        if (next == length && strncmp(words, word, length) == 0) return i;
+        if (!words[next]) return -1;
+        words += next + 1;
+    }
+}
+
 static int refuse_value(const struct named_options *options, int i, const char *value, double least,
                         struct diags *diags) {
     const char *bound = "", *below = "";
     const double number = strtod(value, NULL);
+    if (options->at[i].words)
+        return diag_error(diags, 205, EXIT_USAGE, options->option, "%s of %s must be one of %s, not %s",
+                          options->at[i].name, options->row, options->at[i].words, diag_quote(diags, value));
     if (least > -FLT_MAX) bound = arena_printf(diags->arena, " of at least %g", least);
     if (isfinite(options->at[i].below)) below = arena_printf(diags->arena, " and less than %g", options->at[i].below);
     return diag_error(diags, 205, EXIT_USAGE, options->option, "%s of %s must be a number%s%s%s, not %s",
@@ -64,6 +82,11 @@ int named_options_set(struct named_options *options, const char *text, size_t le
     char *end;
     while (i < options->n && strcmp(options->at[i].name, name) != 0) i++;
     if (i == options->n) return refuse_name(options, name, diags);
+    if (options->at[i].words) {
+        const int word = word_number(options->at[i].words, value);
+        return word < 0 ? refuse_value(options, i, value, least, diags) : (options->at[i].value = word, 0);
+    }
+    if (!isnan(options->at[i].least)) least = options->at[i].least;
     const double number = strtod(value, &end);
     if (end == value || *end || !(number >= least && number < options->at[i].below && fabs(number) <= FLT_MAX))
         return refuse_value(options, i, value, least, diags);

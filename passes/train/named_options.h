@@ -1,12 +1,12 @@
-/* Numeric options by name: a row of a table declares them ("lr=0.001 momentum=0 steps"), and the user gives values
- * ("lr=0.01,steps=100"). */
+/* Options by name, numbers or words: a row of a table declares them ("lr=0.001 momentum=0 steps kind=one|other"), and
+ * the user gives values ("lr=0.01,steps=100"). */
 #ifndef PASSES_TRAIN_NAMED_OPTIONS_H
 #define PASSES_TRAIN_NAMED_OPTIONS_H
 
 #include "ir/base/arena.h"
 #include "ir/base/diag.h"
 
-enum { NAMED_OPTIONS_MAX = 8 };
+enum { NAMED_OPTIONS_MAX = 12 };
 
 /* The options of one row, in its order. */
 struct named_options {
@@ -14,18 +14,21 @@ struct named_options {
     int n;
     struct {
         const char *name;
-        double value; /* NAN: without a default, and not given yet */
-        double below; /* an exclusive upper bound; INFINITY: none */
+        double value;      /* NAN: without a default, and not given yet */
+        double least;      /* a lower bound; NAN: that of the call */
+        double below;      /* an exclusive upper bound; INFINITY: none */
+        const char *words; /* "one|other": the value is the number of the word, from 0; NULL: it is a number */
     } at[NAMED_OPTIONS_MAX];
 };
 
-/* Sets the options of a row to their defaults. `takes`: "name=default" or "name=default<bound" where values must be
- * less than the bound, or "name" of an option that must be given, separated by blanks. */
+/* Sets the options of a row to their defaults. `takes`: "name=default", "name=default<bound" where values must be less
+ * than the bound, "name=default>bound" where they may be as small as that, "name=word|other" where they are words, the
+ * default first, or "name" of an option that must be given; separated by blanks. */
 void named_options_start(struct named_options *options, const char *option, const char *row, const char *takes,
                          struct arena *arena);
 
-/* Parses one "name=number" of `length` bytes; the number must be at least `least` and finite, as an f32 too. 0, or -1
- * after a diagnostic (E0205). */
+/* Parses one "name=value" of `length` bytes; a number must be at least `least`, unless the row has a bound, and finite,
+ * as an f32 too. 0, or -1 after a diagnostic (E0205). */
 int named_options_set(struct named_options *options, const char *text, size_t length, double least,
                       struct diags *diags);
 

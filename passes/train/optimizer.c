@@ -15,6 +15,14 @@
 #include "ir/base/map.h"
 #include "ir/build.h"
 #include "passes/pipeline.h"
+#include "passes/train/roles.h"
+
+/* Parameters with the same optimizer and options. */
+struct group {
+    const struct optimizer_choice *optimizer;
+    bool own_lr;
+    struct build_scope numbers; /* options, controls and scalars of the step, f64; n 0: not made yet */
+};
 
 struct optimizing {
     struct graph *graph;
@@ -22,19 +30,12 @@ struct optimizing {
     const struct decisions *decisions;
     struct build builder;
     struct build_known *known;
-    struct group *groups; /* [0] for parameters without a rule, [1 + i] for those of rule i */
+    VEC(struct group) groups;
     struct loss_scale scale;
     int tensors;  /* before this pass */
     int *readers; /* per tensor of these: nodes, outputs and parameters that read it as a gradient */
     int mean;     /* the factor from sums of gradients to means, f64 */
     int clip;     /* the factor by which the update multiplies sums of gradients, f64 */
-};
-
-/* Parameters with the same optimizer and options. */
-struct group {
-    const struct optimizer_choice *optimizer;
-    bool own_lr;
-    struct build_scope numbers; /* options, controls and scalars of the step, f64; n 0: not made yet */
 };
 
 static int add_state(struct optimizing *o, const char *name, int like, bool gradient) {
@@ -212,17 +213,15 @@ static int clip(struct optimizing *o, int norm) {
     return o->clip;
 }
 
-static void list_groups(struct optimizing *o) {
-    const struct training *training = o->training;
-    o->groups = ARENA_ARRAY(o->graph->arena, struct group, training->rules.n + 1);
-    o->groups[0].optimizer = &training->optimizer;
-    for (int i = 0; i < training->rules.n; i++)
-        o->groups[i + 1] = (struct group){&training->rules.at[i].optimizer, training->rules.at[i].own_lr, {0}};
-}
-
-static struct group *group_of(const struct optimizing *o, const struct parameter *p) {
-    const struct parameter_rule *rule = parameter_rule_of(o->training, &o->graph->tensors.at[p->weight]);
-    return &o->groups[rule ? rule - o->training->rules.at + 1 : 0];
+static struct group *group_of(struct optimizing *o, const struct parameter *p) {
+    const struct tensor *weight = &o->graph->tensors.at[p->weight];
+    const struct optimizer_choice *choice = optimizer_choice_of(o->training, weight);
+    const struct parameter_rule *rule = parameter_rule_of(o->training, weight);
+    int i = 0;
+    while (i < o->groups.n && o->groups.at[i].optimizer != choice) i++;
+    if (i == o->groups.n)
+        VEC_PUSH(o->graph->arena, &o->groups, ((struct group){.optimizer = choice, .own_lr = rule && rule->own_lr}));
+    return &o->groups.at[i];
 }
 
 /* The learning rate of the step. The control has the run's rate times the schedule's factor; a rule's own rate is
@@ -276,10 +275,23 @@ static int names_for(struct optimizing *o, const struct build_scope *numbers, en
     return 0;
 }
 
+/* The index of the name; -1: there is none. */
+static int name_of(const struct build_scope *scope, const char *name) {
+    int i = scope->n - 1;
+    while (i >= 0 && strcmp(scope->names[i].name, name) != 0) i--;
+    return i;
+}
+
 static int value_of(const struct build_scope *scope, const char *name) {
-    for (int i = scope->n - 1; i >= 0; i--)
-        if (strcmp(scope->names[i].name, name) == 0) return scope->names[i].tensor;
-    BUG("the update rule computes no '%s'", name);
+    const int i = name_of(scope, name);
+    if (i < 0) BUG("the update rule computes no '%s'", name);
+    return scope->names[i].tensor;
+}
+
+static double scope_number(const struct build_scope *scope, const char *name) {
+    const int i = name_of(scope, name);
+    if (i < 0) BUG("the optimizer has no option '%s'", name);
+    return scope->names[i].number;
 }
 
 static bool add_name(struct optimizing *o, struct build_scope *scope, const char *name, int tensor) {
@@ -299,14 +311,74 @@ static void list_kept(struct optimizing *o, const struct parameter *p, const cha
     build_scope_tensor(kept, "p", p->weight);
 }
 
-/* "name = expression": the new value of a state or of the parameter; the old one if the step is skipped. Later
- * statements read the new value, so that the whole update can be fused (Note [One pass] in fuse_elementwise.c). */
+/* The product of two matrices, each transposed if that is said. */
+static int product(struct optimizing *o, int a, bool trans_a, int b, bool trans_b) {
+    const struct attr attrs[] = {attr_of_int("trans_a", trans_a), attr_of_int("trans_b", trans_b)};
+    return build(&o->builder, OP_MatMul, 2, (int[]){a, b}, 2, attrs);
+}
+
+/* One more step of Newton and Schulz: a polynomial of x x^T, or of x^T x if that is smaller, times x. */
+static int newton_schulz(struct optimizing *o, struct build_scope scope, int x, bool tall) {
+    const int gram = product(o, x, tall, x, !tall), square = gram < 0 ? -1 : product(o, gram, false, gram, false);
+    if (square < 0) return -1;
+    build_scope_tensor(&scope, "x", x);
+    build_scope_tensor(&scope, "gram", gram);
+    build_scope_tensor(&scope, "square", square);
+    const int by = build_expr(&o->builder, &scope, "ns_b * gram + ns_c * square");
+    const int step = by < 0 ? -1 : tall ? product(o, x, false, by, false) : product(o, by, false, x, false);
+    if (step < 0) return -1;
+    build_scope_tensor(&scope, "step", step);
+    return build_expr(&o->builder, &scope, "ns_a * x + step");
+}
+
+/* The nearest matrix with orthogonal rows or columns, nearly: torch.optim._muon._zeropower_via_newtonschulz (PyTorch
+ * 2.9), in the parameter's precision where PyTorch computes in bf16. Every rank computes it of the whole matrix. */
+static int orthogonal(struct optimizing *o, const struct build_scope *numbers, int x) {
+    const struct attr to = attr_of_text("to", "f64");
+    const int64_t *dims = o->graph->tensors.at[x].dims;
+    const bool tall = dims[0] > dims[1];
+    struct build_scope scope = *numbers;
+    if ((x = build1(&o->builder, OP_Whole, x)) < 0) return -1;
+    const int squares = build(&o->builder, OP_SumSquares, 1, &x, 1, &to);
+    if (squares < 0 || !add_name(o, &scope, "squares", squares)) return -1;
+    build_scope_tensor(&scope, "x", x);
+    x = build_expr(&o->builder, &scope, "x / max(sqrt(squares), eps)");
+    for (int i = 0; i < scope_number(numbers, "ns_steps") && x >= 0; i++) x = newton_schulz(o, *numbers, x, tall);
+    return x < 0 ? -1 : build1(&o->builder, OP_Whole, x);
+}
+
+/* What updates compute of whole matrices, by name: u = orthogonal(expression). */
+static const struct {
+    const char *name;
+    int (*build)(struct optimizing *o, const struct build_scope *numbers, int x);
+} functions[] = {{"orthogonal", orthogonal}};
+
+/* The value of "name = expression", or of "name = function(expression)" with a function of the table. */
+static int value_of_statement(struct optimizing *o, struct build_scope *scope, const char *name,
+                              const char *statement) {
+    const char *expression = strstr(statement, "= ") + 2, *node = o->builder.node;
+    const size_t length = strcspn(expression, "(");
+    for (size_t i = 0; i < sizeof functions / sizeof *functions; i++) {
+        if (strlen(functions[i].name) != length || strncmp(expression, functions[i].name, length) != 0) continue;
+        int value = build_expr(&o->builder, scope, expression + length);
+        o->builder.node = arena_printf(o->graph->arena, "%s.%s", node, functions[i].name);
+        value = value < 0 ? -1 : functions[i].build(o, scope, value);
+        o->builder.node = node;
+        build_scope_tensor(scope, name, value);
+        return value;
+    }
+    return build_expr(&o->builder, scope, arena_printf(o->graph->arena, "%s; %s", statement, name));
+}
+
+/* "name = expression": the new value of a state or of the parameter; the old one if the step is skipped; or another
+ * value, which later statements read. They read new values, so that the whole update can be fused (Note [One pass] in
+ * fuse_elementwise.c). */
 static int assign(struct optimizing *o, struct build_scope *scope, const struct build_scope *kept,
                   const char *statement) {
     const char *name = arena_copy(o->graph->arena, statement, strcspn(statement, " "));
-    int value = build_expr(&o->builder, scope, arena_printf(o->graph->arena, "%s; %s", statement, name));
-    if (value < 0 || o->scale.good < 0) return value;
-    int old = build_cast(&o->builder, value_of(kept, name), scope->dtype);
+    int value = value_of_statement(o, scope, name, statement), old = name_of(kept, name);
+    if (value < 0 || o->scale.good < 0 || old < 0) return value;
+    old = build_cast(&o->builder, kept->names[old].tensor, scope->dtype);
     value = old < 0 ? -1 : build(&o->builder, OP_Where, 3, (int[]){o->scale.good, value, old}, 0, NULL);
     build_scope_tensor(scope, name, value);
     return value;
@@ -322,6 +394,16 @@ static int assign_all(struct optimizing *o, struct build_scope *scope, const str
     return 0;
 }
 
+/* Defines "rows" and "columns" of a matrix, as the PyTorch module has it: exporters transpose the weights of linear
+ * layers. */
+static void name_extents(const struct optimizing *o, const struct parameter *p, struct build_scope *scope) {
+    const struct tensor *weight = &o->graph->tensors.at[p->weight];
+    const bool turned = weight->mark == MARK_MOVED || name_kind_of(weight->name) == KIND_OPERAND;
+    if (weight->ndim != 2) return;
+    build_scope_number(scope, "rows", (double)weight->dims[turned]);
+    build_scope_number(scope, "columns", (double)weight->dims[!turned]);
+}
+
 /* New values of the parameter and its states. */
 static int update(struct optimizing *o, struct parameter *p) {
     struct group *group = group_of(o, p);
@@ -334,6 +416,7 @@ static int update(struct optimizing *o, struct parameter *p) {
     name_as(o, factor, "optimizer", "clip");
     if (gradient >= 0) gradient = build2(&o->builder, OP_Mul, gradient, factor);
     if (!add_name(o, &scope, "g", gradient)) return -1;
+    name_extents(o, p, &scope);
     list_kept(o, p, row->states, &kept);
     for (int i = 0; i < kept.n; i++)
         if (!add_name(o, &scope, kept.names[i].name, kept.names[i].tensor)) return -1;
@@ -409,7 +492,6 @@ int pass_optimizer(struct graph *graph, const struct pass_context *context) {
     if ((norm = give_norm(&o)) < 0) return -1;
     graph_set_phase(graph, reduce, PHASE_REDUCE);
     int update_first = graph->order.n;
-    list_groups(&o);
     if (loss_scale_judge(&o.builder, &context->training->amp, &o.scale, norm) < 0 || clip(&o, norm) < 0) return -1;
     name_as(&o, o.scale.good, "optimizer", "good");
     if (each(&o, "update", update) < 0) return -1;

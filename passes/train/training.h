@@ -9,7 +9,7 @@
 
 /* A row of optimizers.def, whose head describes the columns. */
 struct optimizer {
-    const char *name, *when, *needs, *options, *states, *scalars, *decay, *update, *help;
+    const char *name, *when, *needs, *options, *states, *scalars, *decay, *update, *help, *rest;
 };
 
 /* A row of inits.def, whose head describes the columns. */
@@ -25,6 +25,7 @@ struct optimizer_choice {
     const char *text; /* as it was given */
     const struct optimizer *row;
     struct named_options options;
+    const struct optimizer_choice *rest; /* of parameters that are no matrices; NULL: this one, as well */
 };
 
 /* Parses "adamw:lr=0.0003,weight_decay=0.1": a name of optimizers.def, then any of its options. 0, or -1 after a
@@ -34,7 +35,8 @@ int optimizer_parse(struct optimizer_choice *choice, const char *text, struct ar
 /* rt_lr_schedule_parse() for --lr-schedule: 0, or -1 after E0205. */
 int lr_schedule_parse(struct rt_lr_schedule *schedule, const char *text, struct diags *diags);
 
-/* Options of some parameters: --param 'GLOB:lr=0.001,weight_decay=0', 'GLOB:frozen', 'GLOB:train' or 'GLOB:whole'. */
+/* Options of some parameters: --param 'GLOB:lr=0.001,weight_decay=0', 'GLOB:optimizer=adamw,lr=0.001', 'GLOB:frozen',
+ * 'GLOB:train' or 'GLOB:whole'. */
 struct parameter_rule {
     const char *text, *pattern; /* a glob over names of initializers */
     bool frozen;                /* no gradient and no state of the optimizer */
@@ -143,6 +145,8 @@ int optimizers_check(const struct training *training, struct arena *arena, struc
 
 /* The last --param rule that matches the weight; NULL if none does. */
 const struct parameter_rule *parameter_rule_of(const struct training *training, const struct tensor *weight);
+/* The optimizer and its options that update the weight. */
+const struct optimizer_choice *optimizer_choice_of(const struct training *training, const struct tensor *weight);
 
 /* Parses an --init rule: 0, or -1 after a diagnostic. init_rule_add: adds it. init_rule_of: the last that matches the
  * name, or NULL. */

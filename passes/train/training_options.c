@@ -50,22 +50,50 @@ static bool holds(const char *condition, const struct named_options *options, st
     return !*condition || evaluate(condition, look_up_option, options, arena) != 0;
 }
 
+static void set_option(struct named_options *options, const char *name, double value) {
+    for (int i = 0; i < options->n; i++)
+        if (strcmp(options->at[i].name, name) == 0) options->at[i].value = value;
+}
+
+/* Sets the optimizer of that name, up to a colon, with its defaults. 0, or -1 after a diagnostic (E0202). */
+static int start_choice(struct optimizer_choice *choice, const char *option, const char *name, struct arena *arena,
+                        struct diags *diags) {
+    choice->row = NULL;
+    for (int i = 0; i < noptimizers && !choice->row; i++)
+        if (is_called(name, optimizers[i].name)) choice->row = &optimizers[i];
+    if (!choice->row)
+        return diag_error(diags, 202, EXIT_USAGE, option, "unknown optimizer %s; the optimizers are%s",
+                          diag_quote(diags, arena_copy(arena, name, strcspn(name, ":"))), names_of_all(arena));
+    named_options_start(&choice->options, option, choice->row->name, choice->row->options, arena);
+    return 0;
+}
+
+static void settle_row(struct optimizer_choice *choice, struct arena *arena);
+
+/* The optimizer of parameters that are no matrices, with the same learning rate and weight decay. */
+static void settle_rest(struct optimizer_choice *choice, struct arena *arena) {
+    static const char *const same[] = {"lr", "weight_decay"};
+    struct optimizer_choice *rest = ARENA_NEW(arena, struct optimizer_choice);
+    choice->rest = NULL;
+    if (!choice->row->rest || start_choice(rest, choice->options.option, choice->row->rest, arena, NULL) < 0) return;
+    for (size_t i = 0; i < sizeof same / sizeof *same; i++)
+        set_option(&rest->options, same[i], named_options_value(&choice->options, same[i], 0));
+    settle_row(rest, arena);
+    choice->rest = rest;
+}
+
 /* Selects the last row of the optimizer's name whose column `when` applies. */
 static void settle_row(struct optimizer_choice *choice, struct arena *arena) {
     const char *name = choice->row->name;
     for (int i = 0; i < noptimizers; i++)
         if (strcmp(optimizers[i].name, name) == 0 && holds(optimizers[i].when, &choice->options, arena))
             choice->row = &optimizers[i];
+    settle_rest(choice, arena);
 }
 
 int optimizer_parse(struct optimizer_choice *choice, const char *text, struct arena *arena, struct diags *diags) {
     *choice = (struct optimizer_choice){.text = text};
-    for (int i = 0; i < noptimizers && !choice->row; i++)
-        if (is_called(text, optimizers[i].name)) choice->row = &optimizers[i];
-    if (!choice->row)
-        return diag_error(diags, 202, EXIT_USAGE, "--optimizer", "unknown optimizer %s; the optimizers are%s",
-                          diag_quote(diags, arena_copy(arena, text, strcspn(text, ":"))), names_of_all(arena));
-    named_options_start(&choice->options, "--optimizer", choice->row->name, choice->row->options, arena);
+    if (start_choice(choice, "--optimizer", text, arena, diags) < 0) return -1;
     if (named_options_set_all(&choice->options, list_of(text), 0, diags) < 0) return -1;
     return settle_row(choice, arena), 0;
 }
@@ -73,8 +101,8 @@ int optimizer_parse(struct optimizer_choice *choice, const char *text, struct ar
 static int check_options(const struct optimizer_choice *choice, struct arena *arena, struct diags *diags) {
     const struct optimizer *row = choice->row;
     if (holds(row->needs, &choice->options, arena)) return 0;
-    return diag_error(diags, 205, EXIT_USAGE, choice->options.option, "%s with %s needs %s", row->name, row->when,
-                      row->needs);
+    return diag_error(diags, 205, EXIT_USAGE, choice->options.option, "%s%s%s needs %s", row->name,
+                      *row->when ? " with " : "", row->when, row->needs);
 }
 
 int optimizers_check(const struct training *training, struct arena *arena, struct diags *diags) {
@@ -98,12 +126,23 @@ static bool is_word(const char *at, size_t length, const char *word) {
     return length == strlen(word) && strncmp(at, word, length) == 0;
 }
 
+/* Gives the rule another optimizer than the others', with its defaults and their learning rate. */
+static int start_with(struct parameter_rule *rule, const char *name, const struct training *training,
+                      struct arena *arena, struct diags *diags) {
+    const double lr = named_options_value(&training->optimizer.options, "lr", 0);
+    if (start_choice(&rule->optimizer, "--param", name, arena, diags) < 0) return -1;
+    set_option(&rule->optimizer.options, "lr", lr);
+    return 0;
+}
+
 int parameter_rule_add(struct training *training, const char *text, struct arena *arena, struct diags *diags) {
+    static const char optimizer[] = "optimizer=";
     const char *colon = strrchr(text, ':'); /* the last colon: names may contain colons, options do not */
     struct parameter_rule rule = {.text = text, .optimizer = training->optimizer};
     if (!colon || colon == text)
         return diag_error(diags, 205, EXIT_USAGE, "--param",
-                          "%s must have the form GLOB:frozen, GLOB:train, GLOB:whole or GLOB:lr=..,..",
+                          "%s must have the form GLOB:frozen, GLOB:train, GLOB:whole, GLOB:lr=..,.. or "
+                          "GLOB:optimizer=NAME,..",
                           diag_quote(diags, text));
     rule.pattern = arena_copy(arena, text, (size_t)(colon - text));
     rule.optimizer.options.option = "--param";
@@ -111,7 +150,11 @@ int parameter_rule_add(struct training *training, const char *text, struct arena
         size_t length = strcspn(at, ",");
         const bool frozen = is_word(at, length, "frozen"), train = is_word(at, length, "train");
         const bool whole = is_word(at, length, "whole");
-        if (!frozen && !train && !whole && named_options_set(&rule.optimizer.options, at, length, 0, diags) < 0)
+        if (at == colon + 1 && length > strlen(optimizer) && strncmp(at, optimizer, strlen(optimizer)) == 0) {
+            if (start_with(&rule, arena_copy(arena, at + strlen(optimizer), length - strlen(optimizer)), training,
+                           arena, diags) < 0)
+                return -1;
+        } else if (!frozen && !train && !whole && named_options_set(&rule.optimizer.options, at, length, 0, diags) < 0)
             return -1;
         rule.frozen = rule.frozen || frozen;
         rule.train = rule.train || train;
@@ -138,6 +181,12 @@ const struct parameter_rule *parameter_rule_of(const struct training *training, 
     for (int i = training ? training->rules.n - 1 : -1; i >= 0; i--)
         if (weight_is_called(weight, training->rules.at[i].pattern)) return &training->rules.at[i];
     return NULL;
+}
+
+const struct optimizer_choice *optimizer_choice_of(const struct training *training, const struct tensor *weight) {
+    const struct parameter_rule *rule = parameter_rule_of(training, weight);
+    const struct optimizer_choice *choice = rule ? &rule->optimizer : &training->optimizer;
+    return choice->rest && weight->ndim != 2 ? choice->rest : choice;
 }
 
 /* Whether the pattern matches a weight that is not a constant. */

@@ -235,7 +235,8 @@ static int operands_of(const struct sample *sample) {
 /* Its result is its input, and yet no gradient flows; or it is a form that has none. */
 static bool detaches(const struct op *op, const struct sample *sample) {
     if (op->id == OP_Recurrence && operands_of(sample) > 5) return true; /* quantised */
-    return op->id == OP_Detach || (op->id == OP_RoiPool && !strstr(sample->attributes, "\"avg\""));
+    return op->id == OP_Detach || op->id == OP_Whole ||
+           (op->id == OP_RoiPool && !strstr(sample->attributes, "\"avg\""));
 }
 
 static void test_gradients_are_the_limits_of_differences(void **state) {

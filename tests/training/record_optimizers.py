@@ -9,6 +9,7 @@ needs PyTorch 2.9 or later, torchvision and lion-pytorch."""
 import json
 import pathlib
 import sys
+from unittest import mock
 
 import torch
 from lion_pytorch import Lion
@@ -23,8 +24,41 @@ def of_torch(name, **options):
     return lambda module: getattr(torch.optim, name)(module.parameters(), **options)
 
 
-# Name: the model, the optimizer as rankc takes it, what makes it.
+class Muon(torch.optim.Muon):
+    """PyTorch's Muon of matrices, in their own precision instead of bf16, and AdamW of all other parameters."""
+
+    def __init__(self, module, others, rest, **options):
+        named = list(module.named_parameters())
+        matrices = [p for name, p in named if p.ndim == 2 and not any(other in name for other in others)]
+        super().__init__(matrices, **options)
+        self.rest = torch.optim.AdamW([p for _, p in named if all(p is not matrix for matrix in matrices)], **rest)
+
+    def zero_grad(self, set_to_none=True):
+        super().zero_grad(set_to_none)
+        self.rest.zero_grad(set_to_none)
+
+    def step(self, closure=None):
+        with mock.patch.object(torch, "bfloat16", self.param_groups[0]["params"][0].dtype):
+            super().step(closure)
+        self.rest.step(closure)
+
+
+# Name: the model, the optimizer as rankc takes it, what makes it, and further options of rankc.
 OPTIMIZERS = {
+    "muon": ("gpt2", "muon:lr=0.01", lambda m: Muon(m, [], {"lr": 0.01, "weight_decay": 0.1}, lr=0.01)),
+    "muon_matched": ("gpt2", "muon:lr=0.005,momentum=0.8,nesterov=0,ns_steps=3,weight_decay=0.01,adjust_lr_fn=match_rms_adamw",
+                     lambda m: Muon(m, ["wte", "wpe"], {"lr": 0.001, "betas": (0.9, 0.95), "weight_decay": 0}, lr=0.005, momentum=0.8,
+                                    nesterov=False, ns_steps=3, weight_decay=0.01, adjust_lr_fn="match_rms_adamw"),
+                     ["--param", "*w[tp]e*:optimizer=adamw,lr=0.001,beta2=0.95,weight_decay=0",
+                      "--param", "*bias:optimizer=adamw,lr=0.001,beta2=0.95,weight_decay=0",
+                      "--param", "*ln_*:optimizer=adamw,lr=0.001,beta2=0.95,weight_decay=0"]),
+    "muon_llama": ("llama", "muon:lr=0.002,ns_a=2,ns_b=-1.5,ns_c=0.5,adjust_lr_fn=spectral_unclamped",
+                   lambda m: Muon(m, ["embed", "lm_head"], {"lr": 0.001, "weight_decay": 0.1}, lr=0.002, ns_coefficients=(2, -1.5, 0.5),
+                                  adjust_lr_fn="spectral_unclamped"),
+                   ["--param", "*embed*:optimizer=adamw,lr=0.001,weight_decay=0.1",
+                    "--param", "*lm_head*:optimizer=adamw,lr=0.001,weight_decay=0.1",
+                    "--param", "*norm*:optimizer=adamw,lr=0.001,weight_decay=0.1"]),
+
     "lion": ("gpt2", "lion:lr=0.0003,weight_decay=0.1", lambda m: Lion(m.parameters(), lr=0.0003, weight_decay=0.1)),
     "rmsprop": ("gpt2", "rmsprop:lr=0.001,weight_decay=0.01", of_torch("RMSprop", lr=0.001, weight_decay=0.01)),
     "rmsprop_momentum": ("gpt2", "rmsprop:lr=0.0005,alpha=0.95,momentum=0.9,eps=1e-6",
@@ -46,8 +80,8 @@ def main():
     options = parser.parse_args()
     options.out.mkdir(exist_ok=True)
     for name in options.names or OPTIMIZERS:
-        model, text, make_optimizer = OPTIMIZERS[name]
-        case = Case(*CASES[model])._replace(optimizer=text, make_optimizer=make_optimizer)
+        model, text, make_optimizer, *more = OPTIMIZERS[name]
+        case = Case(*CASES[model])._replace(optimizer=text, make_optimizer=make_optimizer, options=more[0] if more else ())
         module, data = make(model, case)
         reference = {"model": model, **reference_of(model, case, module, data, MICRO_BATCHES)}
         (options.out / f"{name}.json").write_text(json.dumps(reference) + "\n")

@@ -939,5 +939,6 @@ REFERENCE = {
     "Dropout": dropout,
     "Uniform": uniform,
     "Detach": lambda x, a: x,
+    "Whole": lambda x, a: x,
     "ScaledMatMul": scaled_matmul,
 }
