@@ -106,6 +106,9 @@ bool op_type_fits(char letter, enum rt_dtype dtype, enum rt_dtype *bound) {
     switch (letter) {
     case '.': return true;
     case 'w': return dtype == op_summed_in(*bound);
+    case 'k':
+        if (dtype == RT_I8) return *bound == RT_F32;
+        /* fall through */
     case 'h': return dtype == *bound || (*bound == RT_F32 && rt_dtypes[dtype].kind == RT_KIND_HALF);
     case 'q': return dtype == RT_I8 || dtype == RT_U8;
     case 'I': return dtype == RT_I64 || dtype == RT_I32;

@@ -11,7 +11,7 @@
  *             q i8 or u8, independent of the others              i i32
  *             b bool           d f64            s f32            u u8             l i64
  *             w the type in which the floats are summed (op_summed_in)
- *             h the type of the letters before, or a 16-bit float if that is f32
+ *             h the type of the letters before, or a 16-bit float if that is f32; k as h, or i8 if that is f32
  *             @ the type that attribute "to" names; with several outputs, "to" has one name for each
  *             e i32, or the type that attribute "to" names
  *           A "?" makes the input before it optional. A "*" repeats the letter before it for all further operands;

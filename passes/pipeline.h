@@ -49,7 +49,7 @@ struct pass_context {
     bool exact_rows;
     enum attention_kind attention;
     const struct small_weights *small_weights; /* rewrite/small_weights.h; NULL: weights stay as they are */
-    const char *cache_dtype;                   /* of caches to which steps add rows: bf16 or fp16; NULL: the model's */
+    const char *cache_dtype;             /* of caches to which steps add rows: bf16, fp16, int8; NULL: the model's */
     const struct target_kernel *kernels; /* by enum op_id, that of operators of the user last; NULL: the rows say all */
     const struct training *training; /* how parameters are updated (train/training.h); NULL: the graph says it all */
     struct weight_roles *roles;      /* what roles finds (roles.h) is added to it; NULL: nothing is kept, nor said */

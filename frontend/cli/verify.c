@@ -316,7 +316,7 @@ static int compare_sets(struct comparison *comparison) {
 }
 
 static enum choice cache_dtype_of(const struct compiled_model *compiled) {
-    static const enum choice choices[] = {OPT_CACHE_DTYPE_BF16, OPT_CACHE_DTYPE_FP16};
+    static const enum choice choices[] = {OPT_CACHE_DTYPE_BF16, OPT_CACHE_DTYPE_FP16, OPT_CACHE_DTYPE_INT8};
     const char *word = rt_json_text(rt_json_member(compiled->root, "cache_dtype"));
     for (size_t i = 0; word && i < sizeof choices / sizeof *choices; i++)
         if (strcmp(choice_word(choices[i]), word) == 0) return choices[i];

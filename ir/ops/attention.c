@@ -114,13 +114,33 @@ static int bind_heads(struct dims *dims, const struct graph *graph, const struct
 
 static const struct heads attention_heads = {0, 1, 2, 3, 4, 5};
 
+enum { KEY_SCALES = 6, VALUE_SCALES = 7 };
+
+/* Scales of the rows of operand `of`, which has codes: (b.., kv, s, 1). */
+static int bind_scales(struct dims *dims, const struct graph *graph, const struct node *node, int at, int of,
+                       const char **why) {
+    const struct tensor *codes = input(graph, node, of), *scales = input(graph, node, at);
+    const int last = codes->ndim - 1;
+    bool fit = scales && codes->dtype == RT_I8 && scales->ndim == codes->ndim && scales->dims[last] == 1;
+    for (int d = 0; fit && d < last; d++) fit = open_meet(graph->open, scales->dims[d], codes->dims[d]);
+    if (!fit) return refuse(dims, why, "keys and values of codes, and they alone, have a scale for each row");
+    dims->operand[at] = dims->operand[of];
+    dims->operand[at].dim[last] = (struct dim_factors){0};
+    return 0;
+}
+
 DIMS_FN(dims_attention) {
     static const struct head_kinds kinds = {FACTOR_PASS, FACTOR_PASS, FACTOR_PASS};
-    const struct tensor *all = graph->tensors.at;
-    if (all[node->inputs[1]].dtype != all[node->inputs[2]].dtype)
-        return refuse(dims, why, "keys and values have different types");
+    const struct tensor *k = input(graph, node, attention_heads.k), *v = input(graph, node, attention_heads.v);
+    if (k->dtype != v->dtype) return refuse(dims, why, "keys and values have different types");
     if (check_heads(dims, graph, node, &attention_heads, why) < 0) return -1;
-    return bind_heads(dims, graph, node, &attention_heads, &kinds, &dims->operand[node->ninputs], why);
+    if (bind_heads(dims, graph, node, &attention_heads, &kinds, &dims->operand[node->ninputs], why) < 0) return -1;
+    dims->alternative = k->dtype == RT_I8;
+    if (!dims->alternative && node->ninputs <= KEY_SCALES) return 0;
+    return bind_scales(dims, graph, node, KEY_SCALES, attention_heads.k, why) < 0 ||
+                   bind_scales(dims, graph, node, VALUE_SCALES, attention_heads.v, why) < 0
+               ? -1
+               : 0;
 }
 
 /* Binds the statistics: two numbers for each row of scores. */

@@ -19,7 +19,9 @@ struct dividing {
     int64_t *times, *cached;
 };
 
-enum { KEYS = 1, VALUES = 2 };
+/* Operands of attention with heads of keys and values: of codes, their scales too. */
+static const int kept[] = {1, 2, 6, 7};
+enum { KEYS = 1, NKEPT = 4 };
 
 /* How often each of `heads` key heads is repeated, if `group` query heads share it. The gradient of flash attention
  * does not divide the group. */
@@ -85,8 +87,8 @@ static void find_caches(struct dividing *by) {
     for (int i = 0; i < graph->order.n; i++) {
         const struct node *node = &graph->nodes.at[graph->order.at[i]];
         const int64_t times = by->times[graph->order.at[i]] = times_of(by, node);
-        for (int k = KEYS; k <= VALUES && times > 1; k++) {
-            const int writer = cache_of(by, node->inputs[k]);
+        for (int k = 0; k < NKEPT && kept[k] < node->ninputs && times > 1; k++) {
+            const int writer = cache_of(by, node->inputs[kept[k]]);
             if (writer >= 0) by->cached[writer] = times;
         }
     }
@@ -152,12 +154,13 @@ static int repeat_heads(void *env, int id) {
     if (times <= 1) return REWRITE_KEPT;
     builder->node = node->name;
     int numbers = -1;
-    for (int i = KEYS; i <= VALUES; i++) {
-        if (is_repeated(by, graph->nodes.at[id].inputs[i])) continue;
-        if (numbers < 0) numbers = add_numbers_for(builder, graph->nodes.at[id].inputs[i], times);
-        const int more = pick_heads(builder, graph->nodes.at[id].inputs[i], numbers);
+    for (int i = 0; i < NKEPT && kept[i] < graph->nodes.at[id].ninputs; i++) {
+        const int operand = graph->nodes.at[id].inputs[kept[i]];
+        if (is_repeated(by, operand)) continue;
+        if (numbers < 0) numbers = add_numbers_for(builder, operand, times);
+        const int more = pick_heads(builder, operand, numbers);
         if (more < 0) return -1;
-        graph->nodes.at[id].inputs[i] = more;
+        graph->nodes.at[id].inputs[kept[i]] = more;
     }
     return REWRITE_KEPT;
 }

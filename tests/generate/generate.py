@@ -111,16 +111,23 @@ def caches(programs, work):
 
 
 def small_caches(programs, work):
-    """Caches of 16 bits: what generate() writes if keys and values are rounded when they are added."""
+    """Caches of 16 and 8 bits: what generate() writes if keys and values are rounded when they are added."""
     recorded = read_json(HERE, "small_caches.json")
-    expect(recorded["bf16"]["ids"] != recorded["own"], "the texts are those of caches in f32")
-    for dtype in "bf16", "fp16":
+    expect(all(recorded[dtype]["ids"] != recorded["own"] for dtype in ("bf16", "int8")), "the texts are those of caches in f32")
+    for dtype in "bf16", "fp16", "int8":
         for plan, words in {**PLANS, "tp4": ["--pas", "tp", "--plan-ngpus", "4"]}.items():
             program = programs.compile(*words, "--cache-dtype", dtype)
             expect("data" in plan or copied(programs, program) == 0, f"{dtype}, {plan}: caches are copied")
             got = written(programs, work, program, recorded[dtype])
             expect(got == recorded[dtype]["ids"], f"{dtype}, {plan}: {got}, not {recorded[dtype]['ids']}")
-    return f"2 types, {len(PLANS) + 1} plans"
+    for name, (folder, sizes) in CACHES.items():
+        for words in [], ["--pas", "tp", "--plan-ngpus", "2"], ["--pas", "tp", "--plan-ngpus", "4"]:
+            dims = [word for size in sizes for word in ("--dim", size.replace("BATCH", "1..4"))]
+            program = programs.compile(*words, "--cache-dtype", "int8", model=HERE / folder / "model.onnx", dims=dims)
+            expect(copied(programs, program) == 0, f"int8, {name}, {words}: caches are copied")
+            got = written(programs, work, program, recorded["built"])
+            expect(got == recorded["built"]["ids"], f"int8, {name}, {words}: {got}, not {recorded['built']['ids']}")
+    return f"3 types, {len(PLANS) + 1} plans, {len(CACHES)} caches with places of each row"
 
 
 def sides(programs, work):

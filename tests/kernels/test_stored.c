@@ -225,9 +225,66 @@ static void test_attention(void **state) {
     test_free_all();
 }
 
+/* Codes are k and v of their products with their rows' scales, one of which is not finite. */
+static void codes_once(const char *kernels, int64_t t, int64_t s, int64_t d) {
+    enum { HEADS = 4, KV = 2 };
+    const int64_t q_dims[] = {1, HEADS, t, d}, step[] = {HEADS * t * d, t * d, d, 1},
+                  k_step[] = {KV * s * d, s * d, d, 1}, scale_step[] = {KV * s, s, 1, 1}, n = HEADS * t * d;
+    const struct rt_attention shape = {.ndim = 4,
+                                       .q = q_dims,
+                                       .kv = KV,
+                                       .s = s,
+                                       .e = d,
+                                       .causal = 1,
+                                       .offset = s - t,
+                                       .fill = -INFINITY,
+                                       .scale = 0.3};
+    float *q = test_new(n, 4), *wide[2], *scale[2], *y = test_new(n, 4), *expected = test_new(n, 4);
+    int8_t *codes[2];
+    struct rt *rt = test_open(kernels);
+    test_f32(q, n);
+    for (int i = 0; i < 2; i++) {
+        codes[i] = test_new(KV * s * d, 1), wide[i] = test_new(KV * s * d, 4), scale[i] = test_new(KV * s, 4);
+        test_f32(scale[i], KV * s);
+        if (i && s > 1) scale[i][s - 1] = INFINITY;
+        for (int64_t p = 0; p < KV * s * d; p++) {
+            codes[i][p] = (int8_t)((int)test_random(255) - 127);
+            wide[i][p] = (float)codes[i][p] * scale[i][p / d];
+        }
+    }
+    assert_int_equal(rt_attention_f32(rt, &(struct rt_strided){expected, step}, &(struct rt_strided){q, step},
+                                      &(struct rt_strided){wide[0], k_step}, &(struct rt_strided){wide[1], k_step},
+                                      NULL, NULL, NULL, &shape),
+                     RT_OK);
+    assert_int_equal(rt_attention_f32_by_i8(rt, &(struct rt_strided){y, step}, &(struct rt_strided){q, step},
+                                            &(struct rt_strided){codes[0], k_step},
+                                            &(struct rt_strided){codes[1], k_step},
+                                            &(struct rt_strided){scale[0], scale_step},
+                                            &(struct rt_strided){scale[1], scale_step}, NULL, NULL, NULL, &shape),
+                     RT_OK);
+    for (int64_t i = 0; i < n; i++) assert_true(isnan(expected[i]) ? isnan(y[i]) : y[i] == expected[i]);
+    test_close(rt);
+}
+
+static void test_attention_of_codes(void **state) {
+    (void)state;
+    for (int reference = 0; reference < 2; reference++) {
+        const char *kernels = reference ? "reference" : "auto";
+        codes_once(kernels, 1, 1, 1);
+        codes_once(kernels, 1, 70, 64);
+        codes_once(kernels, 33, 70, 5);
+        codes_once(kernels, 1, 1300, 128); /* in several pieces */
+        codes_once(kernels, 3, 5, 300);    /* a head in two parts */
+    }
+    test_free_all();
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_rows_of_all_values), cmocka_unit_test(test_softmax),
-                                       cmocka_unit_test(test_norms), cmocka_unit_test(test_rope),
-                                       cmocka_unit_test(test_attention)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_rows_of_all_values),
+                                       cmocka_unit_test(test_softmax),
+                                       cmocka_unit_test(test_norms),
+                                       cmocka_unit_test(test_rope),
+                                       cmocka_unit_test(test_attention),
+                                       cmocka_unit_test(test_attention_of_codes)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -21,7 +21,7 @@
  * all heads of q that share a head of k and v are computed together, up to ROWS at a time. For scores each vector lane
  * holds a key, so a tile of k is transposed first, once for all rows; for results a lane holds an element of v. A
  * vector of either serves up to GROUP rows while it is in a register. One row, as of a step of decoding, so takes about
- * the time in which k and v are read. They are read where they are; those of 16-bit floats are widened tile by tile.
+ * the time in which k and v are read. They are read where they are; 16-bit floats and codes are widened tile by tile.
  *
  * Note [Order of attention's sums]
  * The order of a row's sums follows from d and s alone:
@@ -62,6 +62,13 @@ enum {
 /* n elements in whole vectors of any instruction set. */
 #define PADDED(n) (((n) + FOLD - 1) / FOLD * FOLD)
 
+/* Keys or values as they are stored, and of codes the scales of their rows; steps as of struct call. */
+struct kept {
+    const void *at;
+    const float *scale; /* NULL: of no codes */
+    int64_t step[RT_MAX_NDIM], scale_step[RT_MAX_NDIM];
+};
+
 /* Arguments of a call, with derived extents. */
 struct call {
     const struct rt_attention *shape;
@@ -69,10 +76,11 @@ struct call {
     int64_t rows; /* of q for each head of k: group x t */
     void *y;
     float *stats; /* (b..,heads,t,2), or NULL */
-    const void *q, *k, *v, *bias, *sink;
+    const void *q, *bias, *sink;
+    struct kept k, v;
     const uint8_t *keep;
     /* between neighbours of each dimension (b.., heads, lines, elements), in elements */
-    int64_t q_step[RT_MAX_NDIM], k_step[RT_MAX_NDIM], v_step[RT_MAX_NDIM], y_step[RT_MAX_NDIM];
+    int64_t q_step[RT_MAX_NDIM], y_step[RT_MAX_NDIM];
     /* per dimension of q but the last; 0: repeated */
     int64_t keep_stride[RT_MAX_NDIM], bias_stride[RT_MAX_NDIM], sink_stride[RT_MAX_NDIM];
     int64_t keep_key, bias_key; /* between keys */
@@ -87,11 +95,9 @@ struct rows {
     int count;
 };
 
-/* Where the rows of a block lie in q and y, find their masks and sinks, and the last key that a causal row sees; where
- * their head of k and of v begins. */
+/* Where the rows of a block lie in q and y, find their masks and sinks, and the last key that a causal row sees. */
 struct places {
     int64_t q[ROWS], y[ROWS], keep[ROWS], bias[ROWS], sink[ROWS], limit[ROWS];
-    int64_t k, v;
 };
 
 /* Sums of some rows over some keys: of each row, the largest score, the sum of e^(score - largest), and that of the
@@ -139,8 +145,6 @@ static void place_rows(const struct call *call, const struct rows *rows, struct 
               {at->keep, call->keep_stride, sample_at(call, sample, call->keep_stride)},
               {at->bias, call->bias_stride, sample_at(call, sample, call->bias_stride)},
               {at->sink, call->sink_stride, sample_at(call, sample, call->sink_stride)}};
-    at->k = head_at(call, head, call->k_step);
-    at->v = head_at(call, head, call->v_step);
     for (int r = 0; r < rows->count; r++) {
         const int64_t row = rows->first + r, h = head % call->kv * group + row / call->t, t = row % call->t;
         for (int i = 0; i < 5; i++) of[i].at[r] = of[i].begin + h * of[i].step[heads] + t * of[i].step[heads + 1];
@@ -257,7 +261,6 @@ __attribute__((target("avx2"))) static void exchange_f32_avx2(float *to, const f
 #define TANH        PASTE(rt_tanh, WIDE)
 #define LOAD        PASTE(load, STORED)
 #define ROWS_OF     PASTE(load_rows, KEPT)
-#define MOST_OF     PASTE(PASTE(most_of_lines, KEPT), SET)
 #define EXCHANGE    PASTE(PASTE(exchange, WIDE), SET)
 
 /* Suffixes of the types that arrays, and keys and values, are stored in. */
@@ -268,6 +271,7 @@ __attribute__((target("avx2"))) static void exchange_f32_avx2(float *to, const f
 #define STORED_fp16        fp16
 #define STORED_f32_by_bf16 f32
 #define STORED_f32_by_fp16 f32
+#define STORED_f32_by_i8   f32
 #define KEPT               PASTE(KEPT, SUFFIX)
 #define KEPT_f64           f64
 #define KEPT_f32           f32
@@ -275,6 +279,7 @@ __attribute__((target("avx2"))) static void exchange_f32_avx2(float *to, const f
 #define KEPT_fp16          fp16
 #define KEPT_f32_by_bf16   bf16
 #define KEPT_f32_by_fp16   fp16
+#define KEPT_f32_by_i8     i8
 
 /* e^x is 0 for x <= -CUTOFF. */
 #define CUTOFF     PASTE(CUTOFF, WIDE)
@@ -291,7 +296,7 @@ __attribute__((target("avx2"))) static void exchange_f32_avx2(float *to, const f
 #define MADD_f64_avx512(a, x, sum) _mm512_fmadd_pd(_mm512_set1_pd(a), x, sum)
 
 #define PART  "attention.inc"
-#define TYPES (FLOATS | HALVES | IN_f32_by_bf16 | IN_f32_by_fp16)
+#define TYPES (FLOATS | HALVES | IN_f32_by_bf16 | IN_f32_by_fp16 | IN_f32_by_i8)
 #include "sets.inc"
 
 #define PART  "attention_grad.inc"
@@ -329,8 +334,8 @@ static struct call call_of(const struct rt_attention *shape, const struct rt_str
                         .e = shape->e,
                         .y = y->at,
                         .q = q->at,
-                        .k = k->at,
-                        .v = v->at,
+                        .k.at = k->at,
+                        .v.at = v->at,
                         .keep = keep,
                         .bias = bias,
                         .sink = sink,
@@ -350,8 +355,8 @@ static struct call call_of(const struct rt_attention *shape, const struct rt_str
     mask_strides(shape->sink, ndim, call.sink_stride);
     copy_steps(shape, call.y_step, y);
     copy_steps(shape, call.q_step, q);
-    copy_steps(shape, call.k_step, k);
-    copy_steps(shape, call.v_step, v);
+    copy_steps(shape, call.k.step, k);
+    copy_steps(shape, call.v.step, v);
     return call;
 }
 
@@ -436,6 +441,7 @@ DEFINE_ATTEND(bf16, f32)
 DEFINE_ATTEND(fp16, f32)
 DEFINE_ATTEND(f32_by_bf16, f32)
 DEFINE_ATTEND(f32_by_fp16, f32)
+DEFINE_ATTEND(f32_by_i8, f32)
 
 #define DEFINE_ATTENTION(T, suffix)                                                                                    \
     int rt_attention_##suffix(struct rt *rt, const struct rt_strided *y, const struct rt_strided *q,                   \
@@ -449,6 +455,18 @@ RT_FLOATS(DEFINE_ATTENTION)
 RT_HALVES(DEFINE_ATTENTION)
 DEFINE_ATTENTION(float, f32_by_bf16)
 DEFINE_ATTENTION(float, f32_by_fp16)
+
+int rt_attention_f32_by_i8(struct rt *rt, const struct rt_strided *y, const struct rt_strided *q,
+                           const struct rt_strided *k, const struct rt_strided *v, const struct rt_strided *k_scale,
+                           const struct rt_strided *v_scale, const uint8_t *keep, const float *bias, const float *sink,
+                           const struct rt_attention *shape) {
+    struct call call = call_of(shape, y, q, k, v, keep, bias, sink);
+    call.k.scale = k_scale->at;
+    call.v.scale = v_scale->at;
+    copy_steps(shape, call.k.scale_step, k_scale);
+    copy_steps(shape, call.v.scale_step, v_scale);
+    return attend_f32_by_i8(rt, &call);
+}
 
 #define DEFINE_FLASH(T, suffix)                                                                                        \
     int rt_flash_attention_##suffix(struct rt *rt, const struct rt_strided *y, float *stats,                           \

@@ -264,6 +264,12 @@ RT_HALVES(RT_DECLARE_ATTENTION)          /* computed in f32, as of f32 operands,
 RT_DECLARE_ATTENTION(float, f32_by_bf16) /* k and v of 16 bits: as of the widened ones */
 RT_DECLARE_ATTENTION(float, f32_by_fp16)
 
+/* Of k and v of codes, as of these times the scales of their rows: k_scale, v_scale (b..,kv,s,1). */
+int rt_attention_f32_by_i8(struct rt *rt, const struct rt_strided *y, const struct rt_strided *q,
+                           const struct rt_strided *k, const struct rt_strided *v, const struct rt_strided *k_scale,
+                           const struct rt_strided *v_scale, const uint8_t *keep, const float *bias, const float *sink,
+                           const struct rt_attention *shape);
+
 /* Attention that keeps of each row what its gradient needs: stats, the largest score and the sum of e^(score -
  * largest), the sink's included. The gradient computes the weights from them again (Dao, "FlashAttention-2", 2023).
  * Heads have at most RT_FLASH_HEAD elements. Masks and sinks get no gradient. dk and dv are sums over rows in order:

@@ -40,6 +40,7 @@
 #define IN_b8          512
 #define IN_f32_by_bf16 1024 /* of attention: keys and values of 16 bits */
 #define IN_f32_by_fp16 2048
+#define IN_f32_by_i8   4096 /* ... of codes with scales */
 #define FLOATS         (IN_f64 | IN_f32)
 #define NUMBERS        (FLOATS | IN_i64 | IN_i32)
 #define HALVES         (IN_bf16 | IN_fp16)
@@ -52,6 +53,7 @@
 #define TYPE_fp16    uint16_t
 #define TYPE_i64     int64_t
 #define TYPE_i32     int32_t
+#define TYPE_i8      int8_t
 #define TYPE_b1      uint8_t
 #define TYPE_b2      uint16_t
 #define TYPE_b4      uint32_t
@@ -65,6 +67,7 @@
 #define WIDE_fp16        f32
 #define WIDE_f32_by_bf16 f32
 #define WIDE_f32_by_fp16 f32
+#define WIDE_f32_by_i8   f32
 #define WIDE_i64         i64
 #define WIDE_i32         i32
 #define WIDEN(x)         PASTE(WIDEN, SUFFIX)(x)

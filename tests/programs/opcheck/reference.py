@@ -263,7 +263,9 @@ def rms_norm(x, scale, a):
 
 
 def attention(*inputs):
-    (q, k, v, keep, bias, sink), a = (list(inputs[:-1]) + [None] * 3)[:6], inputs[-1]
+    (q, k, v, keep, bias, sink, *scales), a = (list(inputs[:-1]) + [None] * 3)[:8], inputs[-1]
+    if len(scales) == 2 and scales[0] is not None:
+        k, v = k * scales[0], v * scales[1]
     heads = q.shape[-3] // k.shape[-3]
     scores = a["scale"] * q @ np.swapaxes(np.repeat(k, heads, -3), -1, -2)
     t, s = scores.shape[-2:]
