@@ -35,8 +35,23 @@ static bool dequantises(const struct graph *graph, const struct node *node) {
            tensor_bytes(in) > FOLD_QUANTISED_BYTES;
 }
 
+/* The cast of a weight that would be folded if its values were known (--model-config): a weight of that type. Else
+ * -1. */
+static int cast_unknown(struct graph *graph, const struct node *node) {
+    if (node->op->id != OP_Cast || graph->train) return -1;
+    const struct tensor in = graph->tensors.at[node->inputs[0]], out = graph->tensors.at[node->outputs[0]];
+    if (in.kind != TENSOR_WEIGHT || in.data || in.stored.file >= 0 || in.stored.dtype != in.dtype) return -1;
+    if (tensor_bytes(&in) > (in.constant ? FOLD_RESULT_BYTES : FOLD_WEIGHT_BYTES)) return -1;
+    const int id = graph_add_tensor(graph, TENSOR_WEIGHT, out.name, out.dtype, out.ndim, out.dims);
+    graph->tensors.at[id].stored = (struct stored){.file = -1, .dtype = out.dtype};
+    graph->tensors.at[id].constant = in.constant;
+    return id;
+}
+
 int build_fold(struct graph *graph, int id) {
     const struct node *node = &graph->nodes.at[id];
+    const int cast = cast_unknown(graph, node);
+    if (cast >= 0) return cast;
     if (node->noutputs != 1 || !eval_can(node->op) || dequantises(graph, node)) return -1;
     const void *rounded = build_fold_rounded(graph, id);
     for (int i = 0; i < node->ninputs && !rounded; i++)

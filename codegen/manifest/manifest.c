@@ -59,6 +59,10 @@ static void manifest_put_estimate(struct rt_json_writer *writer, const struct ma
         double value;
     } numbers[] = {{"step_s", estimate->step},
                    {"computing_s", estimate->computing},
+                   {"products_s", estimate->by_part[KERNEL_PRODUCT]},
+                   {"attention_s", estimate->by_part[KERNEL_ATTENTION]},
+                   {"other_kernels_s", estimate->by_part[KERNEL_OTHER]},
+                   {"launching_s", estimate->by_part[KERNEL_LAUNCH]},
                    {"communicating_s", estimate->communicating},
                    {"hidden_s", estimate->hidden},
                    {"waiting_s", estimate->waiting},
@@ -74,6 +78,7 @@ static void manifest_put_estimate(struct rt_json_writer *writer, const struct ma
         rt_json_key_real(writer, numbers[i].key, numbers[i].value);
     rt_json_key_int(writer, "memory", estimate->memory);
     rt_json_key_int(writer, "device_memory", (int64_t)machine->memory);
+    if (estimate->tokens) rt_json_key_int(writer, "tokens", estimate->tokens);
     rt_json_close(writer, '}');
 }
 

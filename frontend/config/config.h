@@ -23,6 +23,7 @@ struct model_config {
     const struct model_family *family;
     int64_t layers, hidden, heads, kv_heads, head_dim, ffn, vocab;
     int64_t sequence;  /* tokens of a sample */
+    int64_t past;      /* tokens before them, whose keys and values are in caches; 0: there are no caches */
     int64_t positions; /* max_position_embeddings */
     int64_t experts;   /* of each layer, 0: one dense MLP */
     int64_t experts_per_token;
@@ -37,9 +38,9 @@ int model_config_read(struct arena *arena, struct diags *diags, const char *name
 
 /* The configuration as a graph of level IMPORTED. Input "input_ids", i64 (batch, sequence), and the output "logits",
  * (batch, sequence, vocab). With `train` also the input "labels", i64 (batch, sequence), and the output is "loss":
- * the mean cross entropy of the logits. Weights have no values; they and what is
- * computed from them are of type `dtype`, RT_DTYPE_NONE: f32. 0 and *out, in the arena, or -1 after a
- * diagnostic. */
+ * the mean cross entropy of the logits. With `past` a step of a decoder: caches of past + sequence tokens are states,
+ * to which it adds its own. Weights have no values; they and what is computed from them are of type `dtype`,
+ * RT_DTYPE_NONE: f32. 0 and *out, in the arena, or -1 after a diagnostic. */
 int model_config_graph(struct arena *arena, struct diags *diags, const struct model_config *config, enum rt_dtype dtype,
                        int64_t batch, bool train, struct graph **out);
 

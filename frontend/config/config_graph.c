@@ -67,19 +67,34 @@ static int positioned(struct model *model, const char *prefix, const char *norm_
     return family->rotary ? build(&model->builder, OP_Rope, 3, (int[]){x, model->cosines, model->sines}, 0, NULL) : x;
 }
 
+/* The cache with the rows of these tokens behind those of the past (Note [State] in passes/rewrite/state.c). */
+static int cached(struct model *model, const char *prefix, const char *name, int rows) {
+    struct graph *graph = model->builder.graph;
+    const struct model_config *config = model->config;
+    const struct attr attrs[] = {attr_of_int("axis", 2), attr_of_int("at", config->past)};
+    const int64_t dims[] = {model->batch, config->kv_heads, config->past + config->sequence, config->head_dim};
+    if (!config->past || rows < 0) return rows;
+    const char *path = arena_printf(model->arena, "%s.attention.%s", prefix, name);
+    const int cache = graph_add_tensor(graph, TENSOR_STATE, path, model->dtype, 4, dims);
+    const int all = build(&model->builder, OP_Append, 2, (int[]){cache, rows}, 2, attrs);
+    if (all >= 0) graph_add_update(graph, cache, all);
+    return all;
+}
+
 /* Causal attention of a layer, with the product of its result. */
 static int attention(struct model *model, const char *prefix, int x) {
     const struct model_config *config = model->config;
     const int64_t all = config->heads * config->head_dim, grouped = config->kv_heads * config->head_dim;
     const struct attr attrs[] = {attr_of_float("scale", 1 / sqrt((double)config->head_dim)), attr_of_int("causal", 1),
-                                 attr_of_float("fill", -INFINITY)};
+                                 attr_of_float("fill", -INFINITY), attr_of_int("offset", config->past)};
     const int64_t shape[] = {model->batch, config->sequence, all}, perm[] = {0, 2, 1, 3};
     int q = linear(model, prefix, "q_proj", x, config->hidden, all, config->qkv_bias);
     int k = linear(model, prefix, "k_proj", x, config->hidden, grouped, config->qkv_bias);
     int v = linear(model, prefix, "v_proj", x, config->hidden, grouped, config->qkv_bias);
     q = positioned(model, prefix, "q_norm", q, config->heads);
     k = positioned(model, prefix, "k_norm", k, config->kv_heads);
-    const int inputs[] = {q, k, heads(model, prefix, v, config->kv_heads)};
+    v = heads(model, prefix, v, config->kv_heads);
+    const int inputs[] = {q, cached(model, prefix, "keys", k), cached(model, prefix, "values", v)};
     int y = build(&model->builder, OP_Attention, 3, inputs, sizeof attrs / sizeof *attrs, attrs);
     y = build_reshape(&model->builder, build_transpose(&model->builder, y, perm), 3, shape);
     return linear(model, prefix, "o_proj", y, all, config->hidden, config->out_bias);
@@ -149,8 +164,9 @@ static int table(struct model *model, const char *name) {
 /* The embeddings of positions, (sequence, hidden): rows of a learned table. */
 static int embed_positions(struct model *model) {
     const struct model_config *config = model->config;
-    const int64_t unread = config->family->unread_positions, sequence = config->sequence;
-    const int64_t rows = unread + (config->positions > sequence ? config->positions : sequence);
+    const int64_t unread = config->family->unread_positions + config->past, sequence = config->sequence;
+    const int64_t known = config->family->unread_positions + config->positions, read = unread + sequence;
+    const int64_t rows = known > read ? known : read;
     int x = weight(model, "weight", 2, (int64_t[]){rows, config->hidden});
     return rows == sequence ? x : build_piece(&model->builder, x, 0, unread, 1, sequence);
 }

@@ -10,8 +10,11 @@ static int take_configuration(struct parser *parser) {
     static const enum option_id of_files[] = {OPT_SHAPE,        OPT_BIND,  OPT_LOSS,   OPT_OPS,
                                               OPT_WEIGHTS_FROM, OPT_TRAIN, OPT_SHARED, OPT_SYNC_BATCH_NORM};
     struct options *options = parser->options;
-    if (!options->model_config) return parser_usage_error(parser, "--inference needs --model-config");
+    if (!options->model_config)
+        return parser_usage_error(parser, arena_printf(parser->arena, "--%s needs --model-config",
+                                                       options->inference ? "inference" : "decode"));
     if (options->operand) return parser_usage_error(parser, "MODEL.onnx and --model-config exclude each other");
+    if (options->decode && !options->inference) return parser_usage_error(parser, "--decode needs --inference");
     for (size_t i = 0; i < sizeof of_files / sizeof *of_files; i++)
         if (options->given[of_files[i]])
             return parser_usage_error(parser,
@@ -115,7 +118,7 @@ int parser_finish(struct parser *parser) {
         return diag_error(parser->diags, 205, EXIT_USAGE, NULL,
                           "--instance-name must be usable as the name of a directory, not '%s'",
                           options->instance_name);
-    if (options->model_config || options->inference) take_configuration(parser);
+    if (options->model_config || options->inference || options->decode) take_configuration(parser);
     choose_attention(options);
     if (parser->diags->errors) return -1;
     if (options->verb == VERB_PLAN && !options->operand)

@@ -149,7 +149,7 @@ struct options {
     const char *save_machine; /* NULL: not given */
     const char *html;         /* NULL: no page */
     bool no_build, with_runtime, allow_links;
-    bool train, inference;
+    bool train, inference, decode;
     const char *state, *weight_dtype, *loss, *optimizer, *lr_schedule, *clip_grad_norm, *amp, *fp8,
         *reducer_bucket_cap_mb, *arch;
     struct option_texts params, inits, loras, shared;

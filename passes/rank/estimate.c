@@ -123,6 +123,7 @@ static double ring_seconds(const struct estimation *e, const struct rank_class *
 struct span {
     double computing, communicating, hidden, begun;
     double flops, causal_flops, by_type[MACHINE_TYPES];
+    double by_part[KERNEL_PARTS]; /* of `computing` */
 };
 
 static void add_operations(struct span *all, double times, const struct span *span) {
@@ -172,6 +173,8 @@ static void add_work(struct walk *walk, const struct node *node) {
     span->flops += work.flops;
     span->causal_flops += work.causal_flops;
     span->by_type[work.type] += work.flops;
+    span->by_part[work.part] += work.seconds - work.launching;
+    span->by_part[KERNEL_LAUNCH] += work.launching;
 }
 
 /* Seconds that a collective takes because its operands are not in caches. */
@@ -305,6 +308,7 @@ static void correct(struct estimate *estimate, double factor) {
                                &estimate->communicating,  &estimate->hidden,    &estimate->summing,
                                &estimate->summing_hidden, &estimate->waiting};
     for (size_t i = 0; i < sizeof seconds / sizeof *seconds; i++) *seconds[i] *= factor;
+    for (int p = 0; p < KERNEL_PARTS; p++) estimate->by_part[p] *= factor;
 }
 
 static struct estimation estimation_of(const struct rankplan *plan, const struct machine *machine, int units,
@@ -364,6 +368,7 @@ struct estimate estimate_step(const struct rankplan *planned, const struct machi
             struct span *to = segment->phase >= PHASE_REDUCE ? &once : &repeated;
             to->computing += spans[s].computing, to->communicating += spans[s].communicating;
             to->hidden += spans[s].hidden, to->begun += spans[s].begun;
+            for (int p = 0; p < KERNEL_PARTS; p++) to->by_part[p] += spans[s].by_part[p];
         }
         const double exposed = once.begun - machine_hidden(machine, repeated.computing, once.begun);
         const double moving = overlaps ? timeline.moving[c] : 0;
@@ -373,6 +378,8 @@ struct estimate estimate_step(const struct rankplan *planned, const struct machi
         estimate.updating = once.computing, estimate.summing = once.communicating + exposed;
         estimate.summing_hidden = once.begun - exposed;
         estimate.computing = once.computing + micro_batches * repeated.computing;
+        for (int p = 0; p < KERNEL_PARTS; p++)
+            estimate.by_part[p] = once.by_part[p] + micro_batches * repeated.by_part[p];
         estimate.communicating = once.communicating + exposed + micro_batches * repeated.communicating + moving;
         estimate.hidden = estimate.summing_hidden + micro_batches * repeated.hidden;
         estimate.waiting = fmax(0, step - estimate.computing - estimate.communicating); /* rounding */

@@ -209,6 +209,7 @@ static int add_stored(struct graph *graph, const char *name, enum rt_dtype dtype
     const int id = graph_add_tensor(graph, data ? TENSOR_CONST : TENSOR_WEIGHT, name, dtype, 2, dims);
     graph->tensors.at[id].data = data;
     if (!data) graph->tensors.at[id].stored = (struct stored){.file = -1, .dtype = dtype};
+    graph->tensors.at[id].constant = !data;
     return id;
 }
 

@@ -56,11 +56,11 @@ def main():
     # a window of 3 x 3 reads one row of 128 elements of 8 channels from the other rank
     rows = [estimate(rankc, "--pas tp --plan-ngpus 2", own, model=IMAGE)["communicating_s"] for own in (("send",), ())]
     assert abs((rows[0] - rows[1]) / SLOWER * 1e10 - 8 * 128 * 4) < 1, rows
-    # a step of one token takes as long as reading the weights, within an order of magnitude: its products fill no tiles
+    # a step of one token takes as long as reading the weights, and starting kernels
     words = ["plan", "--model-config", "llama3-8b", "--inference", "--dim", "seq=1", "--machine", "h100", "--json", "-q"]
     token = json_of(rankc, *words)
     reading = sum(rank["memory"]["weights"] for rank in token["ranks"]) / 3.35e12
-    assert reading < token["estimate"]["step_s"] < 15 * reading, (reading, token["estimate"])
+    assert reading < token["estimate"]["step_s"] < 1.5 * reading, (reading, token["estimate"])
     plan = "--pas fsdp --runtime-ngpus 4"
     beside, slower = (estimate(rankc, plan, bandwidth=1e12, overlap=1, slowdown=factor) for factor in (1, 2))
     both = beside["communicating_s"] + beside["hidden_s"]

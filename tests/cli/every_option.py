@@ -206,6 +206,11 @@ def inference(b):
     assert len(config(b, "--inference")["nodes"]) < len(config(b)["nodes"]) / 2
 
 
+def decode(b):
+    ops = [n["op"] for n in config(b, "--inference", "--decode", "--dim", "past=64")["nodes"]]
+    assert ops.count("Append") == 24, ops  # keys and values of 12 layers
+
+
 def global_batch(b):
     words = ["--runtime-ngpus", 2, "--dim", "batch=1"]
     assert config(b, *words, "--global-batch", 8) == config(b, *words, "--accumulate", 4) != config(b, *words)

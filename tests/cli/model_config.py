@@ -47,7 +47,9 @@ USAGE = [(["--model-config", "llama3-8"], 2, "did you mean 'llama3-8b'"), (["--m
          (["--model-config", "gpt2", "--target", "c"], 0, ""), (["--model-config", "gpt2", "--attention", "products"], 2, "--inference"),
          (["--model-config", "gpt2", "--target", "c", "--inference"], 0, ""),
          (["--inference"], 2, "--model-config"), ([], 2, "missing"), (["m.onnx", "--model-config", "gpt2"], 2, "exclude"),
-         (["--model-config", "gpt2", "--dim", "tokens=3"], 2, "batch and seq"), (["--model-config", "gpt2", "--loss", "mse"], 2, "--loss")]
+         (["--model-config", "gpt2", "--dim", "tokens=3"], 2, "batch and seq"), (["--model-config", "gpt2", "--loss", "mse"], 2, "--loss"),
+         (["--decode"], 2, "--decode needs --model-config"), (["--model-config", "gpt2", "--decode"], 2, "--decode needs --inference"),
+         (["--model-config", "gpt2", "--inference", "--dim", "past=3"], 2, "past with --decode")]
 
 
 def plan(rankc, *words):
@@ -120,6 +122,23 @@ def kept_scores(rankc):
     return wrong
 
 
+def caches(rankc):
+    """Of a step of a decoder: keys and values of 8 layers of 8 heads of 128, of 100 tokens and the step's own, by rank; and the step takes
+    longer by the time in which a GPU of 3.35 TB/s reads them, at least."""
+    wrong, steps, words = [], [], ["--model-config", "llama3-8b", "--inference", "--decode", "--machine", "h100", "--dtype", "bf16"]
+    for past, seq, ways in ((100, 1, 1), (100, 4, 2), (100, 1, 8), (100100, 1, 1)):
+        code, out, errors = plan(rankc, *words, "--dim", f"past={past}", "--dim", f"seq={seq}", "--pas", "tp", "--plan-ngpus", str(ways))
+        shown, row = json.loads(out) if not code else {}, 32 * 2 * 8 * 128 * 2
+        state = -1 if code else shown["ranks"][0]["memory"]["state"]
+        if state != row * (past + seq) // ways:
+            wrong.append(f"caches of {past} + {seq} tokens on {ways} ranks: {state} bytes of state {errors}")
+        steps.append(0 if code else shown["estimate"]["step_s"])
+    reading = 100000 * row / 3.35e12
+    if not reading <= steps[3] - steps[0] <= 1.5 * reading:
+        wrong.append(f"a step of {steps[0]} s takes {steps[3]} s with 100000 tokens more in its caches; reading them takes {reading} s")
+    return wrong
+
+
 def main():
     rankc = rankc_of(__doc__)
     wrong = []
@@ -131,7 +150,7 @@ def main():
     with tempfile.TemporaryDirectory() as scratch:
         path = f"{scratch}/config.json"
         wrong += wrong_counts(rankc, path)
-        wrong += many_ranks(rankc) + kept_scores(rankc)
+        wrong += many_ranks(rankc) + kept_scores(rankc) + caches(rankc)
         changed(path, {"head_dim": 256})
         code, _, errors = plan(rankc, "--model-config", path)
         if code != 4 or "head_dim is 256" not in errors or plan(rankc, "--model-config", path, "--inference")[0]:

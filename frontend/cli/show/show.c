@@ -44,6 +44,7 @@ static void put_speed(struct strbuf *out, const struct rt_json *estimate, double
 static void show_estimate(struct strbuf *out, const struct compiled_model *compiled) {
     const struct rt_json *estimate = rt_json_member(compiled->root, "estimate");
     const double devices = (double)compiled->runtime_ngpus, hidden = number(estimate, "hidden_s");
+    const double tokens = number(estimate, "tokens"), rate = tokens / number(estimate, "step_s");
     const int64_t memory = bytes(estimate, "memory"), device = bytes(estimate, "device_memory");
     struct arena *arena = out->arena;
     if (!estimate) return;
@@ -53,6 +54,11 @@ static void show_estimate(struct strbuf *out, const struct compiled_model *compi
                   duration(arena, number(estimate, "communicating_s")),
                   hidden > 0 ? arena_printf(arena, " and %s beside computing", duration(arena, hidden)) : "",
                   duration(arena, number(estimate, "waiting_s")));
+    strbuf_printf(out, "  %-10s products %s, attention %s, other kernels %s, launching kernels %s\n", "computing",
+                  duration(arena, number(estimate, "products_s")), duration(arena, number(estimate, "attention_s")),
+                  duration(arena, number(estimate, "other_kernels_s")),
+                  duration(arena, number(estimate, "launching_s")));
+    if (tokens > 0) strbuf_printf(out, "  %-10s %.*f a second\n", "tokens", rate < 1000 ? 1 : 0, rate);
     put_speed(out, estimate, devices, "model", "model_flops", "model_flops_causal");
     put_speed(out, estimate, devices, "executed", "executed_flops", "executed_flops_causal");
     if (device > 0)

@@ -54,6 +54,9 @@ static void job_estimate(struct job *job) {
     const int units = job->runtime_ngpus / mesh_size(&job->graph->mesh);
     const int groups = decisions_zero_groups(&job->decisions);
     job->estimate = estimate_step(&job->plan, &job->side.machine, units, groups, job_micro_batches(job));
+    if (job->options->model_config)
+        job->estimate.tokens =
+            units * job_micro_batches(job) * tensor_elements(&job->graph->tensors.at[job->graph->inputs.at[0]]);
 }
 
 /* The largest activations among those that are live together, as notes of the last diagnostic. */

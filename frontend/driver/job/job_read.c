@@ -369,16 +369,19 @@ static void set_mesh(struct job *job) {
         job->graph->mesh = job->side.decisions.mesh;
 }
 
-/* The sizes that --dim gives a configuration: *batch and the sequence length. */
+/* The sizes that --dim gives a configuration: *batch and the sequence length, and with --decode those in the caches. */
 static int take_dims(const struct job *job, struct model_config *config, int64_t *batch) {
+    const bool decodes = job->options->decode;
+    if (decodes) config->past = config->sequence > 1 ? config->sequence - 1 : 1, config->sequence = 1;
     for (int i = 0; i < job->options->dims.all.n; i++) {
         const struct option_size *given = &job->options->dims.all.at[i];
-        int64_t *size = strcmp(given->name, "batch") == 0 ? batch
-                        : strcmp(given->name, "seq") == 0 ? &config->sequence
-                                                          : NULL;
+        int64_t *size = strcmp(given->name, "batch") == 0             ? batch
+                        : strcmp(given->name, "seq") == 0             ? &config->sequence
+                        : decodes && strcmp(given->name, "past") == 0 ? &config->past
+                                                                      : NULL;
         if (!size)
             return diag_error(job->diags, 201, EXIT_USAGE, "--dim",
-                              "a configuration has the dimensions batch and seq, not %s",
+                              "a configuration has the dimensions batch and seq, and past with --decode, not %s",
                               diag_quote(job->diags, given->name));
         if (open_is_range(&given->range))
             return diag_error(job->diags, 201, EXIT_USAGE, "--dim", "the sizes of a configuration are fixed");

@@ -81,15 +81,31 @@ static double bytes_of(const struct pricing *p, int tensor) {
 }
 
 /* How many times the bytes of an operand are touched, and moved: a written byte moves several, unless it replaces an
- * operand's. An embedding reads only the rows that it looks up. */
+ * operand's. An embedding reads only the rows that it looks up, a cache to which rows are added is not read, and few
+ * rows read the matrices of as many experts. */
 struct times {
     double touched, moved;
 };
+
+/* The part of a stack of experts' weights that the rows read, if each has another expert. */
+static double chosen_part(const struct pricing *p) {
+    const double experts = (double)p->graph->tensors.at[p->node->inputs[1]].dims[0];
+    return fmin(1, elements_of(p->kernel, p->node->inputs[2]) / fmax(experts, 1));
+}
+
+/* Of a cache to which a node adds rows, the part that these are. */
+static struct times added_to(const struct pricing *p, int k) {
+    const double all = elements_of(p->kernel, p->node->outputs[0]);
+    const double rows = elements_of(p->kernel, p->node->inputs[1]) / fmax(all, 1);
+    return k == 0 ? (struct times){0} : k == 1 ? (struct times){1, 1} : (struct times){rows, rows * p->machine->writes};
+}
 
 static struct times times_of(const struct pricing *p, int k) {
     const struct node *node = p->node;
     const double writes = p->machine->writes;
     const bool looks_up = node->op->id == OP_Gather;
+    if (node->op->id == OP_Append) return added_to(p, k);
+    if (node->op->id == OP_ExpertMatMul && k == 1) return (struct times){chosen_part(p), chosen_part(p)};
     if (k < node->ninputs) return looks_up ? (struct times){0} : (struct times){1, k ? runs_of(p) : 1};
     const struct kernel_memory *memory = p->kernel->memory;
     const bool in_place = writes > 1 && memory && memory->overwrites(p->kernel, k - node->ninputs);
@@ -256,14 +272,18 @@ static double windows_seconds(const struct pricing *p, const struct windows *win
 
 /* Products --------------------------------------------------------------------------------------------------------- */
 
-/* The part of the rate that a product reaches: its rows, columns and summed extent follow from the result. */
+/* The part of the rate that a product reaches: its rows, columns and summed extent follow from the result. The extents
+ * at which GPUs reach half of it were fitted to training. Fewer rows of inference share out columns and summed elements
+ * among the multiprocessors: 512 rows were measured to reach the rate (docs/measured/gpu-results.md). */
 static double reached_by(const struct pricing *p, double flops) {
+    enum { FEW_ROWS = 512 };
     const struct tensor *result = &p->graph->tensors.at[p->node->outputs[0]];
     const double elements = part_elements(p->kernel, p->node->outputs[0]);
     const int last = result->ndim - 1;
     if (last < 0 || elements <= 0) return 1;
-    const double n = (double)p->kernel->extents[p->node->outputs[0]][last];
-    return machine_reached(p->machine, elements / n / runs_of(p), n, flops / (2 * elements));
+    const double n = (double)p->kernel->extents[p->node->outputs[0]][last], m = elements / n / runs_of(p);
+    const double rows = p->machine->multiprocessors > 0 && !graph_trains(p->graph) ? fmax(m, FEW_ROWS) : m;
+    return machine_reached(p->machine, rows, n, flops / (2 * elements));
 }
 
 static double product_seconds(const struct pricing *p, struct kernel_work *work) {
@@ -308,7 +328,9 @@ struct kernel_work kernel_work(const struct kernel *kernel) {
     /* processors read ahead of arithmetic where operands are read in order; GPUs compute other tiles meanwhile */
     const bool hidden = !reuses(kernel) || (!product && !own);
     work.seconds = hidden ? fmax(arithmetic, moving) : arithmetic + moving;
-    if (!kernel->fused || !kernel->fused[node->outputs[0]]) work.seconds += runs_of(&p) * machine->launch;
+    if (!kernel->fused || !kernel->fused[node->outputs[0]]) work.launching = runs_of(&p) * machine->launch;
+    work.seconds += work.launching;
+    work.part = op_is_attention(node->op) ? KERNEL_ATTENTION : product ? KERNEL_PRODUCT : KERNEL_OTHER;
     return work;
 }
 

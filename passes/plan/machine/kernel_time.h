@@ -34,10 +34,14 @@ struct kernel_memory {
     double (*byte_seconds)(const struct kernel *kernel, int tensor, double touched, double distant);
 };
 
+/* What the seconds of kernels are for: matrix products and convolutions, attention, all else, and starting them. */
+enum kernel_part { KERNEL_PRODUCT, KERNEL_ATTENTION, KERNEL_OTHER, KERNEL_LAUNCH, KERNEL_PARTS };
+
 struct kernel_work {
     double flops, causal_flops; /* of a product, else 0 */
     enum machine_type type;     /* of its operands */
-    double seconds;
+    enum kernel_part part;
+    double seconds, launching; /* launching: of these, those of starting it */
 };
 
 /* The work of a node that computes. */
