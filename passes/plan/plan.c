@@ -108,6 +108,14 @@ const char *split_refused(const struct graph *graph, const struct dims *dims, co
     return arena_printf(graph->arena, "the parts along %s are too small or too unlike to be divided again", name);
 }
 
+const char *split_nest(const struct graph *graph, const struct dims *dims, struct node_split *splits, int axis,
+                       const struct node_split *split) {
+    if (!dims_can_nest(dims, &graph->mesh, splits, axis, split) || split_open_refused(graph, dims, splits, axis, split))
+        return split_refused(graph, dims, splits, axis, split);
+    dims_nest(splits, graph->mesh.naxes, axis, split);
+    return NULL;
+}
+
 /* Names of splits -------------------------------------------------------------------------------------------------- */
 
 int split_tensor(const struct node *node, const struct dims *dims, int operand) {
@@ -279,13 +287,11 @@ static int apply_split(const struct applying *a, int id, const struct dims *dims
     if (!split_of_cut(node, dims, operand, split->dim, split->blocks, split->grain, ways, &wanted))
         return diag_error(a->diags, 420, EXIT_LIMIT, node_place(graph, id), "dimension %d of %s cannot be split in %d",
                           split->dim, diag_quote(a->diags, split->tensor), ways);
-    if (!dims_can_nest(dims, &graph->mesh, splits, axis, &wanted) ||
-        split_open_refused(graph, dims, splits, axis, &wanted))
-        return diag_error(a->diags, 420, EXIT_LIMIT, node_place(graph, id),
-                          "dimension %d of %s cannot be split along %s: %s", split->dim,
-                          diag_quote(a->diags, split->tensor), name, split_refused(graph, dims, splits, axis, &wanted));
-    dims_nest(splits, graph->mesh.naxes, axis, &wanted);
-    return 0;
+    const char *why = split_nest(graph, dims, splits, axis, &wanted);
+    if (!why) return 0;
+    return diag_error(a->diags, 420, EXIT_LIMIT, node_place(graph, id),
+                      "dimension %d of %s cannot be split along %s: %s", split->dim,
+                      diag_quote(a->diags, split->tensor), name, why);
 }
 
 static int apply_splits(const struct applying *a, int id, const struct plan_node *entry, struct node_split *splits) {

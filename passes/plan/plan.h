@@ -84,6 +84,10 @@ const char *split_open_refused(const struct graph *graph, const struct dims *dim
 const char *split_refused(const struct graph *graph, const struct dims *dims, const struct node_split *splits, int axis,
                           const struct node_split *split);
 
+/* Splits the node along `axis` too. NULL, or why it cannot be. */
+const char *split_nest(const struct graph *graph, const struct dims *dims, struct node_split *splits, int axis,
+                       const struct node_split *split);
+
 /* The tensor of an operand (inputs, then outputs) of the node; -1: it is left out. */
 int split_tensor(const struct node *node, const struct dims *dims, int operand);
 

@@ -46,8 +46,8 @@ void policy_report_replicated(struct propagation *propagation, const char *polic
  * it cannot be. */
 const char *policy_pin(struct propagation *propagation, int node, int operand, int dim, int64_t blocks);
 
-/* Propagates the split that the node was given. */
-void policy_propagate_given(struct propagation *propagation, int node);
+/* Propagates the splits of the draft that are fixed, along all axes. */
+void policy_propagate_fixed(struct draft *draft);
 
 /* Applies the constraints and rules of the context to a draft in which nothing is decided: sets limits, fixed, stages
  * that are given, and the splits of nodes that they give, with those to which these propagate. 0, or -1 after the

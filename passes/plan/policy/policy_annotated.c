@@ -25,8 +25,7 @@ struct annotated {
     const struct annotations *annotations;
     struct draft *draft;
     struct diags *diags;
-    struct map index; /* node name -> index in annotations->nodes */
-    struct propagation propagation[RT_MAX_AXES];
+    struct map index;   /* node name -> index in annotations->nodes */
     struct map applied; /* addresses of the cuts that some node has */
     VEC(struct refusal) refused;
 };
@@ -72,37 +71,32 @@ static const char *part_of(const struct tensor *tensor, const struct annotated_c
 }
 
 /* Splits the node along the axis of the cut; NULL, or why it cannot be. */
-static const char *apply_input(struct annotated *a, int id, const struct annotated_cut *cut,
-                               const struct node_split *wanted) {
-    struct propagation *propagation = &a->propagation[cut->axis];
-    const struct dims *dims = propagation_dims(propagation, id);
+static const char *apply_input(const struct annotated *a, int id, const struct dims *dims,
+                               const struct annotated_cut *cut, const struct node_split *wanted) {
     struct node_split *splits = a->draft->split[id], *have = &splits[cut->axis];
-    if (propagation->decided[id])
+    bool *fixed = &a->draft->fixed[id][cut->axis];
+    if (*fixed)
         return have->factor == wanted->factor && have->blocks == wanted->blocks && have->grain == wanted->grain
                    ? NULL
                    : "another input of the node is divided in another way along that axis";
-    if (!dims_can_nest(dims, &a->graph->mesh, splits, cut->axis, wanted) ||
-        split_open_refused(a->graph, dims, splits, cut->axis, wanted))
-        return split_refused(a->graph, dims, splits, cut->axis, wanted);
-    dims_nest(splits, a->graph->mesh.naxes, cut->axis, wanted);
-    propagation->decided[id] = true;
-    return NULL;
+    const char *why = split_nest(a->graph, dims, splits, cut->axis, wanted);
+    *fixed = !why;
+    return why;
 }
 
 /* Applies a cut of an operand. Where inputs have decided, and where no split of the node gives an output its layout, a
  * collective after the node does. */
-static void apply_cut(struct annotated *a, int id, int operand, const struct annotated_tensor *tensor,
-                      const struct annotated_cut *cut) {
+static void apply_cut(struct annotated *a, int id, const struct dims *dims, int operand,
+                      const struct annotated_tensor *tensor, const struct annotated_cut *cut) {
     const struct node *node = &a->graph->nodes.at[id];
-    const struct dims *dims = propagation_dims(&a->propagation[cut->axis], id);
+    const int ways = a->graph->mesh.axis[cut->axis].size;
     const bool output = operand >= dims->ninputs;
     struct placement part;
     struct node_split wanted;
     const char *why = part_of(&a->graph->tensors.at[split_tensor(node, dims, operand)], cut, &part);
-    if (!why && output && a->propagation[cut->axis].decided[id]) return;
-    if (!why &&
-        split_of_cut(node, dims, operand, part.dim, part.blocks, part.grain, a->propagation[cut->axis].ways, &wanted))
-        why = apply_input(a, id, cut, &wanted);
+    if (!why && output && a->draft->fixed[id][cut->axis]) return;
+    if (!why && split_of_cut(node, dims, operand, part.dim, part.blocks, part.grain, ways, &wanted))
+        why = apply_input(a, id, dims, cut, &wanted);
     else if (!why && output)
         return;
     else if (!why)
@@ -122,30 +116,20 @@ static bool is_cut_along(const struct annotated_tensor *tensor, int axis) {
 /* Applies the annotations of the node's tensors: of inputs, then of outputs. */
 static void apply_node(struct annotated *a, int id, const struct annotated_node *entry) {
     const struct node *node = &a->graph->nodes.at[id];
-    const struct dims *dims = propagation_dims(&a->propagation[0], id);
+    struct dims dims;
+    const char *why;
+    if (dims_bind(a->graph->arena, a->graph, node, &dims, &why) < 0) BUG("%s: %s", node->name, why);
     bool open[RT_MAX_AXES] = {false}; /* an output may be divided along the axis */
-    for (int o = 0; o < dims->ninputs + dims->noutputs; o++) {
-        const int tensor = split_tensor(node, dims, o);
+    for (int o = 0; o < dims.ninputs + dims.noutputs; o++) {
+        const int tensor = split_tensor(node, &dims, o);
         if (tensor < 0) continue;
         const struct annotated_tensor *given = annotation_at(a, entry, tensor);
-        for (int i = 0; given && i < given->ncuts; i++) apply_cut(a, id, o, given, &given->cut[i]);
-        for (int axis = 0; axis < a->graph->mesh.naxes && o >= dims->ninputs; axis++)
+        for (int i = 0; given && i < given->ncuts; i++) apply_cut(a, id, &dims, o, given, &given->cut[i]);
+        for (int axis = 0; axis < a->graph->mesh.naxes && o >= dims.ninputs; axis++)
             open[axis] = open[axis] || !given || is_cut_along(given, axis);
     }
     for (int axis = 0; axis < a->graph->mesh.naxes; axis++)
-        if (!open[axis]) a->propagation[axis].decided[id] = true;
-}
-
-/* Propagates the splits of annotated nodes along the axis. */
-static void propagate_along(struct annotated *a, int axis) {
-    const struct graph *graph = a->graph;
-    struct propagation *propagation = &a->propagation[axis];
-    propagation->nests = true;
-    for (int i = 0; i < graph->order.n; i++)
-        if (a->draft->split[graph->order.at[i]][axis].factor >= 0)
-            policy_divide_updates(propagation, graph->order.at[i]);
-    for (int i = 0; i < graph->order.n; i++)
-        if (propagation->decided[graph->order.at[i]]) policy_propagate_given(propagation, graph->order.at[i]);
+        if (!open[axis]) a->draft->fixed[id][axis] = true;
 }
 
 /* The devices of the node's stage are those that the annotation lists. */
@@ -157,16 +141,6 @@ static int check_home(const struct annotated *a, int id, const struct annotated_
         a->diags, 435, EXIT_LIMIT, a->annotations->place,
         "%s is annotated with the devices of pipeline coordinate %d, but its stage %d is at coordinate %d",
         node_place(a->graph, id), entry->coordinate, stage, home);
-}
-
-/* The largest number of cuts outside one along the axis. Outer cuts propagate before those that divide their parts. */
-static int deepest(const struct annotated *a, int axis) {
-    int depth = 0;
-    for (int i = 0; i < a->graph->order.n; i++) {
-        const struct node_split *split = &a->draft->split[a->graph->order.at[i]][axis];
-        if (split->factor >= 0 && split->depth > depth) depth = split->depth;
-    }
-    return depth;
 }
 
 /* Nodes without a stage belong to the last one that computes one of their inputs. */
@@ -197,7 +171,7 @@ static int apply_stages(struct annotated *a) {
 int policy_annotated(struct draft *draft, const struct pass_context *context) {
     const struct graph *graph = draft->graph;
     struct annotated a = {.graph = graph, .annotations = context->annotations, .draft = draft, .diags = context->diags};
-    const int before = a.diags->errors, pipeline = mesh_pipeline_axis(&graph->mesh);
+    const int before = a.diags->errors;
     if (!a.annotations)
         return diag_error(a.diags, 436, EXIT_MISMATCH, graph->name, "only an ONNX model can have annotations");
     map_init(&a.index, graph->arena), map_init(&a.applied, graph->arena);
@@ -206,18 +180,13 @@ int policy_annotated(struct draft *draft, const struct pass_context *context) {
         map_put(&a.index, name, strlen(name), i);
     }
     if (apply_stages(&a) < 0) return -1;
-    for (int axis = 0; axis < graph->mesh.naxes; axis++)
-        propagation_init(&a.propagation[axis], draft, graph->arena, axis);
+    if (!draft->fixed) draft->fixed = arena_alloc(graph->arena, (size_t)graph->nodes.n + 1, sizeof *draft->fixed);
     for (int i = 0; i < graph->order.n && graph->mesh.naxes; i++) {
         const struct annotated_node *entry = annotation_of(&a, graph->order.at[i]);
         if (entry) apply_node(&a, graph->order.at[i], entry);
     }
     report_refused(&a);
     if (a.diags->errors != before) return -1;
-    int depths[RT_MAX_AXES] = {0};
-    for (int axis = 0; axis < graph->mesh.naxes; axis++) depths[axis] = deepest(&a, axis);
-    for (int depth = 0; depth < graph->mesh.naxes; depth++)
-        for (int axis = 0; axis < graph->mesh.naxes; axis++)
-            if (axis != pipeline && depths[axis] == depth) propagate_along(&a, axis);
+    policy_propagate_fixed(draft);
     return 0;
 }

@@ -45,7 +45,7 @@ static int apply_pin(struct draft *draft, struct propagation *along, unsigned ax
     return 0;
 }
 
-void policy_propagate_given(struct propagation *propagation, int id) {
+static void propagate_given(struct propagation *propagation, int id) {
     const struct graph *graph = propagation->graph;
     const struct node *node = &graph->nodes.at[id];
     const struct node_split *split = &propagation->split[id][propagation->axis];
@@ -58,14 +58,23 @@ void policy_propagate_given(struct propagation *propagation, int id) {
     }
 }
 
-/* Starts along an axis: propagates what is given, keeps nodes whole for which a rule says so, and closes those that a
- * rule splits to propagation with gathers. */
+/* The largest number of cuts outside one along the axis. */
+static int deepest(const struct draft *draft, int axis) {
+    int depth = 0;
+    for (int id = 0; id < draft->graph->nodes.n; id++)
+        if (draft->split[id][axis].factor >= 0 && draft->split[id][axis].depth > depth)
+            depth = draft->split[id][axis].depth;
+    return depth;
+}
+
 static void begin_axis(struct propagation *propagation, struct draft *draft, int axis) {
     const struct graph *graph = draft->graph;
     propagation_init(propagation, draft, graph->arena, axis);
+    propagation->nests = true;
     for (int i = 0; i < graph->order.n; i++)
-        if (propagation->decided[graph->order.at[i]]) policy_propagate_given(propagation, graph->order.at[i]);
-    for (int i = 0; i < graph->order.n; i++) {
+        if (propagation->decided[graph->order.at[i]]) propagate_given(propagation, graph->order.at[i]);
+    propagation->nests = false;
+    for (int i = 0; i < graph->order.n && draft->limits; i++) {
         const int id = graph->order.at[i];
         const struct constraint *rule = limits_rule(draft->limits, id, false);
         if (rule && rule->kind == CONSTRAINT_PIN) propagation->closed[id] = true;
@@ -73,15 +82,29 @@ static void begin_axis(struct propagation *propagation, struct draft *draft, int
     }
 }
 
-/* What was decided along the axis is fixed. */
-static void end_axis(struct propagation *propagation, struct draft *draft) {
+/* Starts along the axes of the set: what is fixed propagates, outer cuts before those that divide their parts. Nodes
+ * stay whole for which a rule says so, and those that a rule splits are closed to propagation with gathers. */
+static void begin_axes(struct propagation *along, struct draft *draft, unsigned axes) {
     const struct graph *graph = draft->graph;
-    for (int i = 0; i < graph->order.n; i++) {
-        const int id = graph->order.at[i];
-        if (graph->nodes.at[id].phase == PHASE_FORWARD && propagation->decided[id])
-            policy_divide_updates(propagation, id);
+    int depths[RT_MAX_AXES];
+    for (int axis = 0; axis < graph->mesh.naxes; axis++) depths[axis] = axes >> axis & 1u ? deepest(draft, axis) : -1;
+    for (int depth = 0; depth < graph->mesh.naxes; depth++)
+        for (int axis = 0; axis < graph->mesh.naxes; axis++)
+            if (depths[axis] == depth) begin_axis(&along[axis], draft, axis);
+}
+
+/* What was decided along the axes of the set is fixed. */
+static void end_axes(struct propagation *along, struct draft *draft, unsigned axes) {
+    const struct graph *graph = draft->graph;
+    for (int axis = 0; axis < graph->mesh.naxes; axis++) {
+        if (!(axes >> axis & 1u)) continue;
+        for (int i = 0; i < graph->order.n; i++) {
+            const int id = graph->order.at[i];
+            if (graph->nodes.at[id].phase == PHASE_FORWARD && along[axis].decided[id])
+                policy_divide_updates(&along[axis], id);
+        }
+        for (int id = 0; id < graph->nodes.n; id++) draft->fixed[id][axis] = along[axis].decided[id];
     }
-    for (int id = 0; id < graph->nodes.n; id++) draft->fixed[id][propagation->axis] = propagation->decided[id];
 }
 
 /* Applies the pins along the axes of the set. */
@@ -89,16 +112,14 @@ static int apply_pins(struct draft *draft, unsigned axes, struct diags *diags) {
     const struct graph *graph = draft->graph;
     struct propagation along[RT_MAX_AXES];
     const int before = diags->errors;
-    for (int axis = 0; axis < graph->mesh.naxes; axis++)
-        if (axes >> axis & 1u) begin_axis(&along[axis], draft, axis);
+    begin_axes(along, draft, axes);
     for (int i = 0; i < graph->order.n && axes; i++) {
         const int id = graph->order.at[i];
         for (int c = 0; c < draft->limits->of[id].all.n; c++)
             if (draft->limits->of[id].all.at[c]->kind == CONSTRAINT_PIN)
                 apply_pin(draft, along, axes, id, draft->limits->of[id].all.at[c], diags);
     }
-    for (int axis = 0; axis < graph->mesh.naxes; axis++)
-        if (axes >> axis & 1u) end_axis(&along[axis], draft);
+    end_axes(along, draft, axes);
     return diags->errors == before ? 0 : -1;
 }
 
@@ -108,6 +129,13 @@ static unsigned axes_of(const struct mesh *mesh, bool all_stages, bool some_stag
     for (int axis = 0; axis < mesh->naxes; axis++)
         if (axis != mesh_pipeline_axis(mesh) && (mesh->axis[axis].end ? some_stages : all_stages)) axes |= 1u << axis;
     return axes;
+}
+
+void policy_propagate_fixed(struct draft *draft) {
+    const unsigned axes = axes_of(&draft->graph->mesh, true, true);
+    struct propagation along[RT_MAX_AXES];
+    begin_axes(along, draft, axes);
+    end_axes(along, draft, axes);
 }
 
 /* A node without a rule for its stage is of that of the node before it. */
