@@ -15,11 +15,22 @@
 #include "runtime/base/thread/clock.h"
 #include "runtime/launch.h"
 
+/* The runs whose outputs are compared: the plan, one rank, one rank in f64, and, if the program computes in f64, one
+ * rank in f32. FULL: one rank with weights and caches of the model's types, if the compiled model has smaller ones.
+ * MOVED and on, if the plan is farther from one rank in f64 than those allow: one rank with inputs that differ by their
+ * rounding. They show how large errors of rounding are where one rank was close to the exact result by chance. */
+enum { ALL, ONE, EXACT, ROUNDED, FULL, MOVED, RUNS = MOVED + 4 };
+static const char *const run_names[RUNS] = {
+    [ALL] = "all", [ONE] = "one",  [EXACT] = "exact", [ROUNDED] = "rounded", [FULL] = "full",
+    "moved",       "moved by two", "moved by three",  "moved by four"};
+
 struct comparison {
     const struct compiled_model *compiled;
     struct cli *cli;
     const char *work;         /* a temporary directory */
-    bool rounded;             /* the one-rank model was also run in f32, with these inputs */
+    bool has[RUNS];           /* the runs that were made with these inputs, of those that are not always made */
+    int moved;                /* the run, if it is one of MOVED and on */
+    double rounding;          /* of inputs */
     const int64_t *sizes;     /* of the inputs; NULL: none are open, or the typical ones */
     const char *weight_dtype; /* of the compiled model; NULL: none */
     enum choice cache_dtype;  /* likewise; CHOICE_NONE: none */
@@ -37,7 +48,10 @@ static void add_word(const struct comparison *comparison, struct words *words, c
 
 static int write_inputs(const struct comparison *comparison, const char *name, enum rt_dtype type,
                         struct words *words) {
-    struct random_inputs inputs = {.sizes = comparison->sizes, .given = &comparison->cli->options->inputs};
+    struct random_inputs inputs = {.sizes = comparison->sizes,
+                                   .given = &comparison->cli->options->inputs,
+                                   .moved = comparison->rounding,
+                                   .turn = comparison->moved ? comparison->moved - MOVED + 1 : 0};
     const char *prefix = arena_printf(comparison->cli->arena, "%s/%s", comparison->work, name);
     if (random_inputs_write(&inputs, comparison->compiled->root, prefix, type, comparison->cli->arena,
                             comparison->cli->diags) < 0)
@@ -93,59 +107,60 @@ static int run_whole(struct comparison *comparison, const char *name, enum rt_dt
 
 /* Comparison ------------------------------------------------------------------------------------------------------- */
 
-/* The runs whose outputs are compared: the plan, one rank, one rank in f64, and, if the program computes in f64, one
- * rank in f32. FULL: one rank with weights and caches of the model's types, if the compiled model has smaller ones. */
-enum { ALL, ONE, EXACT, ROUNDED, FULL, RUNS };
-static const char *const run_names[RUNS] = {
-    [ALL] = "all", [ONE] = "one", [EXACT] = "exact", [ROUNDED] = "rounded", [FULL] = "full"};
-
 static double element(const struct rt_tensor *t, int64_t i) {
     double value;
     rt_convert(&value, RT_F64, (const char *)t->data + i * (int64_t)rt_dtype_bytes(t->dtype), t->dtype, 1);
     return value;
 }
 
+/* The largest finite difference of a run from one rank in f64. */
+static double distance_of(const struct rt_tensor *run, const struct rt_tensor *exact) {
+    double distance = 0;
+    for (int64_t i = 0; i < exact->count; i++) {
+        const double away = fabs(element(run, i) - element(exact, i));
+        if (isfinite(away)) distance = fmax(distance, away);
+    }
+    return distance;
+}
+
 /* The largest difference allowed between the plan and the result in f64. If one rank overflows, the plan may too. The
  * rounding error of an f64 program is estimated by that of f32 times the quotient of their epsilons. */
 static double allowed(const struct rt_tensor run[RUNS]) {
-    double largest = 0, distance = 0;
+    double largest = 0;
     const enum rt_dtype type = run[ONE].dtype;
     const struct rt_tensor *one = type == RT_F64 ? &run[ROUNDED] : &run[ONE];
     if (!rt_dtype_is_float(type)) return 0;
     const double scale = rt_dtypes[type].epsilon / rt_dtypes[one->dtype].epsilon;
-    for (int64_t i = 0; i < one->count; i++) {
-        double exact = element(&run[EXACT], i), away = fabs(element(one, i) - exact);
-        if (isfinite(exact)) largest = fmax(largest, fabs(exact));
-        if (isfinite(away)) distance = fmax(distance, away);
-    }
+    for (int64_t i = 0; i < one->count; i++)
+        if (isfinite(element(&run[EXACT], i))) largest = fmax(largest, fabs(element(&run[EXACT], i)));
+    double distance = distance_of(one, &run[EXACT]);
+    for (int i = MOVED; i < RUNS && run[i].count == one->count; i++)
+        distance = fmax(distance, distance_of(&run[i], &run[EXACT]));
     return 2 * scale * distance + 8 * rt_dtypes[type].epsilon * largest;
+}
+
+/* The first element of the plan that is farther from one rank in f64 than `bound`; -1: none. */
+static int64_t first_beyond(const struct rt_tensor run[RUNS], double bound) {
+    for (int64_t i = 0; i < run[ONE].count; i++) {
+        const double all = element(&run[ALL], i), one = element(&run[ONE], i), exact = element(&run[EXACT], i);
+        if (all != one && !(isnan(all) && isnan(one)) && !(fabs(all - exact) <= bound)) return i;
+    }
+    return -1;
 }
 
 static int compare_tensors(const struct comparison *comparison, const char *name, const struct rt_tensor run[RUNS]) {
     const double bound = allowed(run);
-    double most = 0;
-    for (int64_t i = 0; i < run[ONE].count; i++) {
-        double all = element(&run[ALL], i), one = element(&run[ONE], i), exact = element(&run[EXACT], i);
-        most = fmax(most, fabs(all - exact));
-        if (all == one || (isnan(all) && isnan(one)) || fabs(all - exact) <= bound) continue;
+    const int64_t at = first_beyond(run, bound);
+    const char *output = diag_quote(comparison->cli->diags, name);
+    if (at >= 0)
         return diag_error(comparison->cli->diags, 1104, EXIT_MISMATCH, NULL,
                           "output %s, element %lld: the plan gives %.9g, one rank %.9g, the f64 reference %.9g "
                           "(allowed difference %.3g)",
-                          diag_quote(comparison->cli->diags, name), (long long)i, all, one, exact, bound);
-    }
-    cli_tell(comparison->cli, "output %s: at most %.3g from the f64 reference, allowed are %.3g",
-             diag_quote(comparison->cli->diags, name), most, bound);
+                          output, (long long)at, element(&run[ALL], at), element(&run[ONE], at),
+                          element(&run[EXACT], at), bound);
+    cli_tell(comparison->cli, "output %s: at most %.3g from the f64 reference, allowed are %.3g", output,
+             distance_of(&run[ALL], &run[EXACT]), bound);
     return 0;
-}
-
-static int compare_runs(const struct comparison *comparison, const char *name, const struct rt_tensor run[RUNS]) {
-    bool same =
-        run[ALL].dtype == run[ONE].dtype && run[ALL].count == run[ONE].count && run[EXACT].count == run[ONE].count;
-    if (same && (run[ONE].dtype != RT_F64 || run[ROUNDED].count == run[ONE].count))
-        return compare_tensors(comparison, name, run);
-    return diag_error(comparison->cli->diags, 1104, EXIT_MISMATCH, NULL,
-                      "output %s has another data type or shape than on one rank",
-                      diag_quote(comparison->cli->diags, name));
 }
 
 static int read_output(const struct comparison *comparison, int run, const char *file, struct rt_tensor *tensor) {
@@ -154,20 +169,49 @@ static int read_output(const struct comparison *comparison, int run, const char 
     return rt_npy_read(tensor, path, &why) ? 0 : diag_refusal(comparison->cli->diags, 601, EXIT_SYSTEM, NULL, &why);
 }
 
-static int run_rounded(struct comparison *comparison) {
+static int read_rounded(struct comparison *comparison, const char *file, struct rt_tensor *tensor) {
     comparison->running = "again, the model on one rank in f32";
-    if (!comparison->rounded && run_whole(comparison, run_names[ROUNDED], RT_F32, false)) return -1;
-    comparison->rounded = true;
-    return 0;
+    const int status = comparison->has[ROUNDED] ? 0 : run_whole(comparison, run_names[ROUNDED], RT_F32, false);
+    comparison->has[ROUNDED] = !status;
+    return status ? status : read_output(comparison, ROUNDED, file, tensor);
+}
+
+/* Runs the program of run `of`, one rank that computes in `type`, again with moved inputs, and reads the outputs. */
+static int read_moved(struct comparison *comparison, int of, enum rt_dtype type, const char *file,
+                      struct rt_tensor outputs[RUNS]) {
+    const char *program = arena_printf(comparison->cli->arena, "%s/graph/%s", comparison->work, run_names[of]);
+    int status = 0;
+    comparison->running = "again, one rank with inputs that are rounded otherwise";
+    comparison->rounding = rt_dtypes[type].epsilon;
+    for (int i = MOVED; i < RUNS && !status; i++) {
+        comparison->moved = i;
+        if (!comparison->has[i])
+            status = run(comparison, program, run_names[i], of == ROUNDED ? RT_F32 : RT_DTYPE_NONE, 1);
+        comparison->has[i] = !status;
+        if (!status) status = read_output(comparison, i, file, &outputs[i]);
+    }
+    comparison->moved = 0;
+    return status;
+}
+
+static bool same_shapes(const struct rt_tensor run[RUNS]) {
+    return run[ALL].dtype == run[ONE].dtype && run[ALL].count == run[ONE].count && run[EXACT].count == run[ONE].count &&
+           (run[ONE].dtype != RT_F64 || run[ROUNDED].count == run[ONE].count);
 }
 
 static int compare_file(struct comparison *comparison, const char *name, const char *file) {
     struct rt_tensor run[RUNS] = {0};
     int status = 0;
     for (int i = 0; i < ROUNDED && !status; i++) status = read_output(comparison, i, file, &run[i]);
-    if (!status && run[ONE].dtype == RT_F64) status = run_rounded(comparison);
-    if (!status && run[ONE].dtype == RT_F64) status = read_output(comparison, ROUNDED, file, &run[ROUNDED]);
-    if (!status) status = compare_runs(comparison, name, run);
+    const enum rt_dtype type = run[ONE].dtype;
+    if (!status && type == RT_F64) status = read_rounded(comparison, file, &run[ROUNDED]);
+    if (!status && !same_shapes(run))
+        status = diag_error(comparison->cli->diags, 1104, EXIT_MISMATCH, NULL,
+                            "output %s has another data type or shape than on one rank",
+                            diag_quote(comparison->cli->diags, name));
+    if (!status && rt_dtype_is_float(type) && first_beyond(run, allowed(run)) >= 0)
+        status = read_moved(comparison, type == RT_F64 ? ROUNDED : ONE, type == RT_F64 ? RT_F32 : type, file, run);
+    if (!status) status = compare_tensors(comparison, name, run);
     for (int i = 0; i < RUNS; i++) rt_tensor_free(&run[i]);
     return status;
 }
@@ -309,7 +353,7 @@ static int compare_sets(struct comparison *comparison) {
                                 diag_quote(cli->diags, open->all.at[i].name), (long long)sizes[i]);
         if (*said) cli_tell(cli, "sizes %s:", said);
         comparison->sizes = open->all.n ? sizes : NULL;
-        comparison->rounded = false;
+        memset(comparison->has, 0, sizeof comparison->has);
         status = compare(comparison);
     }
     return status;
@@ -324,10 +368,8 @@ static enum choice cache_dtype_of(const struct compiled_model *compiled) {
 }
 
 /* --numeric: runs the compiled model and the same graph on one rank with the same random inputs, and compares their
- * outputs. Inputs: floats are uniform in [-1, 1), integers 0 or 1, which are valid as indices. Float outputs may differ
- * by 1024 epsilon times the largest element of the one-rank result; others must be equal. With small weights or caches,
- * one rank has the same, and it is told what they change. 0, -1 with E1104 or another diagnostic, or the exit code of a
- * program that failed. */
+ * outputs (allowed). With small weights or caches, one rank has the same, and it is told what they change. 0, -1 with
+ * E1104 or another diagnostic, or the exit code of a program that failed. */
 static int numeric_compare(const struct compiled_model *compiled, struct cli *cli) {
     const char *work = temporary_make("verify", cli->arena, cli->diags);
     if (!work) return -1;

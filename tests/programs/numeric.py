@@ -15,6 +15,8 @@ from rankc_test import call, dims_of, needed, outputs_of, parser_of  # noqa: E40
 
 with needed():
     import numpy as np
+    import onnx
+    from onnx import helper, numpy_helper
 
 DTYPES = ["f32", "f64", "bf16", "fp16"]
 
@@ -95,6 +97,32 @@ def faults(rankc, arguments, out):
         yield f"an output that is off: exit {done.returncode}: {done.stderr}"
 
 
+def conditioned(rankc, out):
+    """Sums of two products that cancel: on one rank some happen to be exact, and the plan, which rounds both products, is right."""
+    x = helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, [1, 2])
+    model, own, plan = (os.path.join(out, name) for name in ("model.onnx", "own", "plan"))
+
+    def compile(to, weights, *options):
+        outputs = [f"y{i}" for i in range(len(weights))] + ["copy"]
+        graph = helper.make_graph(
+            [helper.make_node("MatMul", ["x", f"w{i}"], [f"y{i}"]) for i in range(len(weights))] + [helper.make_node("Identity", ["x"], ["copy"])],
+            "net", [x], [helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, None) for name in outputs],
+            [numpy_helper.from_array(w, f"w{i}") for i, w in enumerate(weights)])
+        onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]), model)
+        call(rankc, "compile", model, "-o", to, "-q", *options)
+
+    compile(own, [])
+    call(rankc, "run", own, "--random-inputs", "--output-dir", os.path.join(own, "out"), "-q")
+    first, second = outputs_of(os.path.join(own, "out"))["copy"].reshape(-1).astype("f8")
+    some = np.random.default_rng(1).uniform(1, 2, 24)
+    rules = os.path.join(out, "sums.rules")
+    Path(rules).write_text('mesh tensor=2\nmatch "y*" split in0.1\n')
+    compile(plan, [np.array([[a], [-a * first / second]], "f4") for a in some], "--pas", f"manual:{rules}")
+    done = call(rankc, "verify", plan, "--numeric", status=None)
+    if done.returncode:
+        yield f"refused, exit {done.returncode}: {done.stderr}"
+
+
 def main():
     parser = parser_of(__doc__)
     parser.add_argument("--trained", metavar="MODEL.onnx")
@@ -116,7 +144,11 @@ def main():
             for fault in faults(args.rankc, arguments, directory):
                 bad += 1
                 print(f"{name}: {fault}")
-    print(f"{len(cases)} cases, {bad} faults")
+    with tempfile.TemporaryDirectory() as directory:
+        for fault in conditioned(args.rankc, directory):
+            bad += 1
+            print(f"ill-conditioned: {fault}")
+    print(f"{len(cases) + 1} cases, {bad} faults")
     sys.exit(1 if bad else 0)
 
 

@@ -36,8 +36,21 @@ static bool read_extent(struct names *names, const struct rt_json *dim, int64_t 
     return rt_json_int(dim, extent);
 }
 
+/* Makes floats, values of the type `written`, larger and smaller (struct random_inputs). */
+static void move(const struct random_inputs *inputs, void *values, enum rt_dtype written, int64_t count) {
+    const size_t bytes = rt_dtype_bytes(written);
+    for (int64_t i = 0; i < count; i++) {
+        char *at = (char *)values + (size_t)i * bytes;
+        double value;
+        rt_convert(&value, RT_F64, at, written, 1);
+        value *= 1 + (i / inputs->turn % 2 ? -inputs->moved : inputs->moved);
+        rt_convert(at, written, &value, RT_F64, 1);
+    }
+}
+
 static int write_input(const struct rt_json *input, struct names *names, int64_t micro_batches, int index,
-                       enum rt_dtype floats, const char *path, struct arena *arena, struct diags *diags) {
+                       enum rt_dtype floats, const struct random_inputs *inputs, const char *path, struct arena *arena,
+                       struct diags *diags) {
     enum rt_dtype dtype = rt_dtype_by_name(rt_json_text(rt_json_member(input, "dtype")));
     enum rt_dtype written = floats != RT_DTYPE_NONE && rt_dtype_is_float(dtype) ? floats : dtype;
     const struct rt_json *shape = rt_json_member(input, "shape");
@@ -53,6 +66,7 @@ static int write_input(const struct rt_json *input, struct names *names, int64_t
     rt_json_int(rt_json_member(input, "below"), &below);
     rt_random_fill(data, dtype, count, (uint64_t)index + 1, below);
     rt_convert(values, written, data, dtype, (size_t)count);
+    if (inputs->turn && rt_dtype_is_float(written)) move(inputs, values, written, count);
     const bool is_written = rt_npy_write(path, written, ndim, dims, values, &why);
     arena_release(arena, scratch);
     return is_written ? 0 : diag_refusal(diags, 601, EXIT_SYSTEM, NULL, &why);
@@ -91,7 +105,7 @@ int random_inputs_write(struct random_inputs *out, const struct rt_json *manifes
         if (!name) return -1;
         const char *given = given_path(out->given, name),
                    *path = given ? given : arena_printf(arena, "%s.input%d.npy", prefix, index);
-        if (!given && write_input(input, &names, micro_batches, index, floats, path, arena, diags) < 0) return -1;
+        if (!given && write_input(input, &names, micro_batches, index, floats, out, path, arena, diags) < 0) return -1;
         VEC_PUSH(arena, &out->all, arena_printf(arena, "%s=%s", name, path));
     }
     return 0;

@@ -12,6 +12,8 @@ struct random_inputs {
     VEC(const char *) all;            /* "NAME=FILE.npy", as --input and --data take them */
     const int64_t *sizes;             /* of the inputs, by the manifest's "sizes"; NULL: the typical ones */
     const struct option_files *given; /* files of inputs that are not made; NULL: all are */
+    double moved;                     /* floats are larger and smaller by this part of them, `turn` of them at a time */
+    int turn;
 };
 
 /* Writes <prefix>.input<i>.npy for each entry of the manifest's "inputs" that is not given: the samples of a step of
