@@ -219,6 +219,9 @@ struct graph {
     struct mesh mesh;
     struct chunks chunks;
     bool train; /* weights may change at run time and are not folded */
+    /* Output 0 is the sum of a loss over its elements, divided by this number, and output 1 the sum of their weights: a
+     * step's loss is the mean over all that count in it (--loss ..:mean=tokens). 0: output 0 is the loss. */
+    int64_t loss_elements;
     bool keeps; /* nor are others yet, since adapters find them by name; not part of text IR */
     /* Of inference: how often a step executes the graph, each time on further samples; 0: once. In training the number
      * is that of struct training. */

@@ -3,7 +3,8 @@
  *
  *   rankc-ir 1
  *   graph "gpt2" level=TYPED train                         train: weights may change; in inference of several
- *                                                          micro-batches micro_batches=8
+ *                                                          micro-batches micro_batches=8; train elements=22:
+ *                                                          loss_elements of struct graph
  *   model "pytorch 2.15.0" opset=20                        what wrote the model (provenance.h)
  *   mesh tensor=2 data=3                                   the first axis varies fastest; no mesh line: one device
  *   mesh tensor=2@0-1 pipeline=4                           stages 0 and 1 alone have axis tensor

@@ -769,8 +769,18 @@ static void check_counted(struct verifier *v, const struct counted_output *count
     if (count->dtype != RT_I64 || count->ndim) fail(v, "count '%s' is not an i64 without dimensions", count->name);
 }
 
+/* What `loss_elements` says of the outputs (struct graph). */
+static void check_loss(struct verifier *v) {
+    const struct graph *graph = v->graph;
+    if (!graph->loss_elements) return;
+    for (int i = 0; i < 2 && i < graph->outputs.n - graph->nmetrics; i++)
+        if (tensor_at(v, graph->outputs.at[i])->ndim) fail(v, "output %d of a mean over labels has dimensions", i);
+    if (graph->outputs.n - graph->nmetrics < 2) fail(v, "a mean over labels has no output with their weights");
+}
+
 static void check_ends(struct verifier *v) {
     v->node = -1;
+    check_loss(v);
     for (int i = 0; i < v->graph->counted.n; i++) check_counted(v, &v->graph->counted.at[i]);
     for (int i = 0; i < v->graph->outputs.n; i++) {
         const struct tensor *out = tensor_at(v, v->graph->outputs.at[i]);

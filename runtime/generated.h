@@ -19,7 +19,7 @@
 extern "C" {
 #endif
 
-#define RT_FORMAT 25 /* version of struct rt_program; a program of another version is refused: RT_ERROR_MISMATCH */
+#define RT_FORMAT 26 /* version of struct rt_program; a program of another version is refused: RT_ERROR_MISMATCH */
 
 /* What open sizes are made of (ir/open.h), beside C's own operators. */
 static inline int64_t lesser(int64_t a, int64_t b) {
@@ -195,7 +195,10 @@ struct rt_training {
     int gradients;
     int64_t bucket_bytes;  /* gradients are all-reduced in buckets of this size during backward; 0: after backward */
     double clip_grad_norm; /* 0: none */
-    double lr;             /* before the schedule's factor */
+    /* Output 0 is the sum of a loss over a micro-batch, divided by this number, and output 1 the sum of the weights of
+     * its elements: the loss of a step is the mean over all that count in it. 0: output 0 is the loss. */
+    int64_t elements;
+    double lr; /* before the schedule's factor */
     struct rt_lr_schedule schedule;
 };
 

@@ -190,15 +190,17 @@ struct rt_scale {
 /* Runs one training step of this rank's scale unit: forward and backward of `accumulate` micro-batches, then the
  * update. samples[j] are the inputs of micro-batch j, as for rt_infer_step. is_dummy[j] marks a micro-batch that does
  * not count; its values must be legal all the same. is_dummy NULL: none. losses[j] (losses may be NULL) gets the loss
- * of micro-batch j of this unit, unscaled. The gradient is the mean over the real micro-batches of all units; a unit
- * with dummies alone adds nothing to it. scale may be NULL. */
+ * of micro-batch j of this unit, unscaled; with --loss ..:mean=tokens the sum over its labels that count, divided by
+ * the number of all its labels. The gradient is the mean over the real micro-batches of all units, or over the labels
+ * that count in them; a unit with dummies alone adds nothing to it. scale may be NULL. */
 int rt_train_step(struct rt *rt, const void *const *const *samples, const unsigned char *is_dummy,
                   const struct rt_scale *scale, double *losses);
 
 /* What a training step returns. All ranks of the job get the same, also those of pipeline stages that do not compute
  * the loss. */
 struct rt_train_result {
-    double loss;          /* mean over the micro-batches of all scale units, unscaled */
+    double loss;          /* mean over the micro-batches of all scale units, unscaled; with --loss ..:mean=tokens over
+                           * all labels that count in them */
     double gradient_norm; /* global, before clipping */
     double learning_rate; /* with the schedule's factor; of parameters without one of their own */
     double loss_scale;    /* NaN: the program does not scale losses */
@@ -274,6 +276,10 @@ double rt_learning_rate(const struct rt *rt);
 /* Loss of the last micro-batch of this rank's scale unit, in training or inference. NaN: the device failed. Collective
  * over the ranks of the unit if the program has pipeline stages. */
 double rt_loss(struct rt *rt);
+
+/* With --loss ..:mean=tokens, the weight of the labels that count in that micro-batch, divided by the number of its
+ * labels; else 1. The mean over several micro-batches is the sum of their rt_loss divided by the sum of these. */
+double rt_loss_weight(struct rt *rt);
 
 /* Global gradient norm of the last training step, after rt_scale_grads and before clipping. */
 double rt_gradient_norm(const struct rt *rt);

@@ -12,7 +12,7 @@ struct search {
     const struct graph *graph;
     bool *seen; /* tensors */
     int *stack, n;
-    int64_t bound;
+    struct index_use use;
 };
 
 static void add(struct search *search, int tensor) {
@@ -24,16 +24,20 @@ static void add(struct search *search, int tensor) {
 static void visit(struct search *search, const struct node *node, int tensor) {
     if (node->op->kind == OP_COMM || op_is_listed(node->op, moving))
         for (int o = 0; o < node->noutputs; o++) add(search, node->outputs[o]);
+    if (node->op->id == OP_ClassIndex && attr_int(node, "ignores", 0)) {
+        search->use.ignores = true;
+        search->use.ignored = attr_int(node, "ignored", 0);
+    }
     if (!op_is_listed(node->op, indexing) || node->inputs[1] != tensor) return;
     const struct tensor *table = &search->graph->tensors.at[node->inputs[0]];
     const int64_t axis = attr_int(node, "axis", 0);
     if (axis < 0 || axis >= table->ndim) return;
-    if (!search->bound || table->dims[axis] < search->bound) search->bound = table->dims[axis];
+    if (!search->use.below || table->dims[axis] < search->use.below) search->use.below = table->dims[axis];
 }
 
-int64_t index_bound(const struct graph *graph, const struct uses *uses, int tensor, struct arena *scratch) {
-    if (!rt_dtype_is_integer(graph->tensors.at[tensor].dtype)) return 0;
+struct index_use index_use_of(const struct graph *graph, const struct uses *uses, int tensor, struct arena *scratch) {
     struct search search = {.graph = graph};
+    if (!rt_dtype_is_integer(graph->tensors.at[tensor].dtype)) return search.use;
     search.seen = ARENA_ARRAY(scratch, bool, graph->tensors.n);
     search.stack = ARENA_ARRAY(scratch, int, graph->tensors.n);
     for (add(&search, tensor); search.n;) {
@@ -41,5 +45,5 @@ int64_t index_bound(const struct graph *graph, const struct uses *uses, int tens
         for (int u = uses->first[at]; u < uses->first[at + 1]; u++)
             visit(&search, &graph->nodes.at[uses->users[u]], at);
     }
-    return search.bound;
+    return search.use;
 }

@@ -175,8 +175,10 @@ static void put_ports(json *writer, const char *key, const struct graph *graph, 
         rt_json_key_text(writer, "dtype", rt_dtypes[tensor->dtype].name);
         manifest_put_shape(writer, graph, tensor->dims, tensor->ndim);
         /* of an open extent the least, so that random indices are right for all sizes */
-        const int64_t below = uses ? open_least(graph->open, index_bound(graph, uses, tensors[i], scratch)) : 0;
+        const struct index_use use = uses ? index_use_of(graph, uses, tensors[i], scratch) : (struct index_use){0};
+        const int64_t below = open_least(graph->open, use.below);
         if (below > 0) rt_json_key_int(writer, "below", below);
+        if (use.ignores && !use.below) rt_json_key_int(writer, "ignored", use.ignored);
         if (tensor->shared) rt_json_key_bool(writer, "shared", true);
         rt_json_close(writer, '}');
     }

@@ -28,9 +28,15 @@ void manifest_put_parameters(struct rt_json_writer *writer, const struct rankpla
 void manifest_put_schedule(struct rt_json_writer *writer, const struct rankplan *plan, const struct machine *machine,
                            const struct decisions *decisions);
 
-/* The least number of rows of the tables that the elements of `tensor` index, such as the vocabulary that token ids
- * index; 0 if they index none: for inputs that are made up (runtime/base/number/random_fill.h). Followed are nodes that
- * only move or convert elements. `scratch` is used for tables. */
-int64_t index_bound(const struct graph *graph, const struct uses *uses, int tensor, struct arena *scratch);
+/* What the elements of a tensor of integers are for. Followed are nodes that only move or convert elements. `scratch`
+ * is used for tables. */
+struct index_use {
+    /* The least number of rows of the tables that they index, such as the vocabulary that token ids index; 0 if they
+     * index none: for inputs that are made up (runtime/base/number/random_fill.h). */
+    int64_t below;
+    bool ignores; /* they are labels of a loss, of which those that are `ignored` do not count */
+    int64_t ignored;
+};
+struct index_use index_use_of(const struct graph *graph, const struct uses *uses, int tensor, struct arena *scratch);
 
 #endif

@@ -24,7 +24,7 @@ enum { ROWS = sizeof rows / sizeof *rows, MAX_OPTIONS = 4 };
 /* The parsed text of --loss. */
 struct choice {
     const struct loss_row *row;
-    const char *input, *target, *weight, *axis, *reduction; /* NULL: not given */
+    const char *input, *target, *weight, *axis, *reduction, *mean; /* NULL: not given */
     int n;
     struct {
         const char *name;
@@ -51,7 +51,8 @@ static const struct {
              {"target", offsetof(struct choice, target), false},
              {"reduction", offsetof(struct choice, reduction), false},
              {"weight", offsetof(struct choice, weight), true},
-             {"axis", offsetof(struct choice, axis), true}};
+             {"axis", offsetof(struct choice, axis), true},
+             {"mean", offsetof(struct choice, mean), true}};
 enum { WORDS = sizeof words / sizeof *words };
 
 static int unknown_loss(const struct reading *reading, const char *name) {
@@ -116,6 +117,11 @@ static double option(const struct choice *choice, const char *name) {
     return 0;
 }
 
+/* The mean is over all labels of a step that count, not over those of each micro-batch. */
+static bool counts_tokens(const struct choice *choice) {
+    return choice->mean && strcmp(choice->mean, "tokens") == 0;
+}
+
 static bool is_whole(double number) {
     return fabs(number) <= 9007199254740992.0 && number == floor(number);
 }
@@ -128,6 +134,10 @@ static int check_options(const struct reading *reading) {
     if (!(smoothing >= 0 && smoothing <= 1)) wrong = "label_smoothing must be from 0 to 1";
     if (strcmp(choice->row->name, "huber") == 0 && !(option(choice, "delta") > 0))
         wrong = "delta must be greater than 0";
+    if (choice->mean && strcmp(choice->mean, "tokens") != 0 && strcmp(choice->mean, "micro-batches") != 0)
+        wrong = "mean must be micro-batches or tokens";
+    if (counts_tokens(choice) && (choice->reduction || option(choice, "soft") != 0))
+        wrong = "mean=tokens is a mean over labels that are class numbers: without reduction= and soft=1";
     if (wrong) return diag_error(reading->import->diags, 205, EXIT_USAGE, "--loss", "%s", wrong);
     if (choice->reduction && loss_reduction(choice->reduction) % LOSS_REDUCTIONS == LOSS_NONE)
         return diag_error(reading->import->diags, 205, EXIT_USAGE, "--loss",
@@ -272,7 +282,8 @@ static int find_labels(const struct reading *reading, int input, int *axis, bool
     return *axis >= 0 && loss_target_fits(&x, *axis, &given) ? target : misfit(reading, input, target);
 }
 
-static int of_classes(struct reading *reading, int input) {
+/* A loss over classes. *counted: with mean=tokens, the sum of the weights of its elements. */
+static int of_classes(struct reading *reading, int input, int *counted) {
     const struct choice *choice = &reading->choice;
     struct class_loss loss = {.scores = input,
                               .logits = choice->row->of == LOGITS,
@@ -280,14 +291,25 @@ static int of_classes(struct reading *reading, int input) {
                               .ignores = true,
                               .ignored = (int64_t)option(choice, "ignore_index"),
                               .smoothing = option(choice, "label_smoothing"),
-                              .reduction = reduction_of(choice)};
+                              .reduction = reduction_of(choice),
+                              .counted = counts_tokens(choice) ? counted : NULL};
     bool soft;
     if ((loss.target = find_labels(reading, input, &loss.axis, &soft)) < 0) return -1;
     struct tensor x = tensor_at(reading, input);
     if (x.dims[loss.axis] > LOSS_CLASSES)
         return diag_error(reading->import->diags, 505, EXIT_LIMIT, "--loss", "too many classes");
     if (choice->weight && (loss.weights = find_weights(reading, &x, loss.axis)) < 0) return -1;
-    if (!soft) return loss_of_classes(&reading->builder, &loss);
+    if (soft && loss.counted)
+        return diag_error(reading->import->diags, 205, EXIT_USAGE, "--loss",
+                          "mean=tokens needs labels that are class numbers");
+    if (!soft) {
+        struct graph *graph = reading->builder.graph;
+        if (loss.counted) graph->loss_elements = tensor_elements(&graph->tensors.at[loss.target]);
+        if (open_is(graph->open, graph->loss_elements))
+            return diag_error(reading->import->diags, 404, EXIT_UNSUPPORTED, "--loss",
+                              "mean=tokens needs labels of a fixed size");
+        return loss_of_classes(&reading->builder, &loss);
+    }
     loss.target = build_cast(&reading->builder, loss.target, x.dtype);
     return loss.target < 0 ? -1 : loss_of_probabilities(&reading->builder, &loss);
 }
@@ -311,13 +333,16 @@ int import_loss(struct import *import, struct scope *scope) {
     struct graph *graph = import->graph;
     struct reading reading = {.import = import, .scope = scope, .builder = {graph, import->diags, "loss"}};
     if (!import->options->loss) return 0;
-    int input = read_choice(&reading, import->options->loss) < 0 ? -1 : find_input(&reading);
+    int counted = -1, input = read_choice(&reading, import->options->loss) < 0 ? -1 : find_input(&reading);
     int loss = input < 0                            ? -1
                : reading.choice.row->of == ELEMENTS ? of_elements(&reading, input)
-                                                    : of_classes(&reading, input);
+                                                    : of_classes(&reading, input, &counted);
     if (loss < 0) return -1;
     graph->outputs.n = graph->output_names.n = graph->counted.n = 0;
     VEC_PUSH(graph->arena, &graph->outputs, loss);
     VEC_PUSH(graph->arena, &graph->output_names, "loss");
+    if (counted < 0) return 0;
+    VEC_PUSH(graph->arena, &graph->outputs, counted);
+    VEC_PUSH(graph->arena, &graph->output_names, "loss.weight");
     return 0;
 }

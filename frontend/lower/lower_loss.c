@@ -246,6 +246,14 @@ static int reduce(struct build *builder, int loss, int weights, enum loss_reduct
     return of(builder, "a * n", sum, sum, sum, 1 / (double)elements);
 }
 
+/* The sum of the weights of the elements, exact where all that count have the weight 1. */
+static int sum_weights(const struct classes *classes, int weights) {
+    struct build *const builder = classes->builder;
+    const int one = build_scalar(builder, RT_I64, 1);
+    if (classes->weights < 0) weights = of(builder, "a ? 0 : c", classes->hidden, one, one, 0);
+    return sum_all(builder, weights);
+}
+
 int loss_of_classes(struct build *builder, const struct class_loss *loss) {
     struct classes classes;
     int weights = -1;
@@ -260,7 +268,9 @@ int loss_of_classes(struct build *builder, const struct class_loss *loss) {
     }
     if (loss->smoothing > 0) elements = smoothed(&classes, elements);
     if (loss->ignores) weights = masked(&classes, weights < 0 ? build_scalar(builder, dtype, 1) : weights);
-    return cast_to(builder, reduce(builder, masked(&classes, elements), weights, loss->reduction), classes.x.dtype);
+    if (loss->counted && (*loss->counted = sum_weights(&classes, weights)) < 0) return -1;
+    const int divisor = loss->counted ? -1 : weights;
+    return cast_to(builder, reduce(builder, masked(&classes, elements), divisor, loss->reduction), classes.x.dtype);
 }
 
 /* Other targets ---------------------------------------------------------------------------------------------------- */

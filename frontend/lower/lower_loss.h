@@ -28,6 +28,9 @@ struct class_loss {
     int64_t ignored; /* with `ignores`: elements with this target have no loss and no weight */
     double smoothing;
     enum loss_reduction reduction;
+    /* Not NULL: the loss is the sum divided by the number of elements, and *counted becomes the tensor of the sum of
+     * the weights of those that are not ignored. A mean over several such sums is the caller's. */
+    int *counted;
 };
 
 /* All return the tensor of the loss, -1 after a diagnostic. */

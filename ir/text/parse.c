@@ -63,6 +63,7 @@ static bool read_head(struct reader *r) {
     graph_init(r->graph, r->arena, name);
     if (!read_level(r)) return false;
     r->graph->train = take(r, "train");
+    if (take(r, "elements=") && !read_int(r, 1, INT64_MAX, "elements", &r->graph->loss_elements)) return false;
     return read_micro_batches(r) && read_pair(r) && expect_line_end(r);
 }
 

@@ -434,6 +434,7 @@ static void print_graph(struct printer *p, struct arena *arena, const struct gra
     strbuf_puts(&p->out, "rankc-ir 1\ngraph ");
     strbuf_quote(&p->out, graph->name);
     strbuf_printf(&p->out, " level=%s%s", level_names[graph->level], graph->train ? " train" : "");
+    if (graph->loss_elements) strbuf_printf(&p->out, " elements=%lld", (long long)graph->loss_elements);
     if (graph->micro_batches) strbuf_printf(&p->out, " micro_batches=%d", graph->micro_batches);
     if (graph->open && open_pair(graph->open)) strbuf_printf(&p->out, " specimens=%d", open_pair(graph->open));
     strbuf_putc(&p->out, '\n');

@@ -126,6 +126,7 @@ struct rt_private {
     int64_t micro_batches; /* micro-batches of these steps, of all scale units */
     int accumulate;        /* micro-batches per step and scale unit */
     double *losses;        /* of these, in rt_train_batch */
+    double *weights;       /* of these, with rt_training.elements: of their labels, as bytes until count_weights */
     struct rt_observer *observers;
     /* If not NULL, called before the update of a training step whose loss or gradient norm is not finite on at least
      * one rank. Called on all ranks. */

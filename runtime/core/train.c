@@ -3,6 +3,7 @@
 
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 /* Numbers */
 
@@ -41,9 +42,10 @@ int rt_set_accumulate(struct rt *rt, int micro_batches) {
         return rt_fail_code(rt, RT_ERROR_MISMATCH, RT_CODE_FORMAT,
                             "the program's schedule does not allow %d micro-batches per step: it is made for %s%d",
                             micro_batches, schedule->repeats ? "at least " : "", schedule->micro_batches);
-    double *losses = realloc(rt->internal->losses, (size_t)micro_batches * sizeof *losses);
+    double *losses = realloc(rt->internal->losses, (size_t)micro_batches * 2 * sizeof *losses);
     if (!losses) return rt_fail_memory(rt);
     rt->internal->losses = losses;
+    rt->internal->weights = losses + micro_batches;
     rt->internal->accumulate = micro_batches;
     return RT_OK;
 }
@@ -100,6 +102,13 @@ double rt_loss(struct rt *rt) {
     if (!rt || !rt->program->noutputs) return NAN;
     double loss = number_at(rt, rt_output(rt, 0), rt->program->outputs[0].dtype);
     return share_losses(rt, &loss, 1) ? NAN : loss;
+}
+
+double rt_loss_weight(struct rt *rt) {
+    const int64_t elements = rt && rt->program->training ? rt->program->training->elements : 0;
+    if (!elements) return 1;
+    double weight = number_at(rt, rt_output(rt, 1), rt->program->outputs[1].dtype);
+    return share_losses(rt, &weight, 1) ? NAN : weight / (double)elements;
 }
 
 double rt_gradient_norm(const struct rt *rt) {
@@ -175,6 +184,21 @@ static int count_real(struct rt *rt, const unsigned char *is_dummy) {
     return RT_OK;
 }
 
+/* Sets RT_SHARE so that the mean is over all elements that count in the step: their weight is known once all of its
+ * forward segments have been executed. */
+static int count_weights(struct rt *rt) {
+    const struct rt_training *training = rt->program->training;
+    double mine = 0, all;
+    RT_TRY(rt->program->device->finish(rt));
+    for (int j = 0; j < rt->internal->accumulate; j++)
+        mine += fetched(rt->internal->weights[j], rt->program->outputs[1].dtype);
+    RT_TRY(share_losses(rt, &mine, 1));
+    const int status = rt->units->driver->all_reduce(rt->units, &all, &mine, 1, RT_F64, RT_SUM);
+    if (status) return rt_fail_comm(rt, rt->units, status);
+    rt->internal->control[RT_SHARE] = (double)training->elements / all;
+    return RT_OK;
+}
+
 /* Sets the controls of the forward segment of this scale unit's micro-batch. */
 static void set_controls(struct rt *rt, int64_t micro) {
     struct rt_private *private = rt->internal;
@@ -205,6 +229,9 @@ static int begin_forward(struct rt *rt, void *context, int micro) {
 static int end_forward(struct rt *rt, void *context, int micro) {
     const struct training_call *call = context;
     if (call->outputs) RT_TRY(rt_give_micro_batch(rt, call->outputs, micro));
+    if (rt->program->training->elements && is_real(call, micro) &&
+        rt->rank_class->outputs[1].chunk == rt->internal->chunk)
+        RT_TRY(fetch(rt, &rt->internal->weights[micro], rt_current_output(rt, 1), rt->program->outputs[1].dtype));
     if (!call->losses) return RT_OK;
     return fetch(rt, &call->losses[micro], rt_current_output(rt, 0), rt->program->outputs[0].dtype);
 }
@@ -292,7 +319,11 @@ static int run_gradients(struct rt *rt, unsigned later, struct training_call *ca
     RT_TRY(zero_gradients(rt));
     RT_TRY(count_real(rt, call->is_dummy));
     rt->internal->micro_batches += (int64_t)rt->internal->accumulate * rt->units->size;
-    return execute(rt, GRADIENTS | later, call);
+    if (!rt->program->training->elements) return execute(rt, GRADIENTS | later, call);
+    memset(rt->internal->weights, 0, (size_t)rt->internal->accumulate * sizeof *rt->internal->weights);
+    RT_TRY(execute(rt, GRADIENTS, call));
+    RT_TRY(count_weights(rt));
+    return later ? execute(rt, later, call) : RT_OK;
 }
 
 /* Executes the phases, and the reduction unless that was done since the last backward segment. */
@@ -370,7 +401,8 @@ int rt_find_train_result(struct rt *rt, const double *losses, struct rt_train_re
     const int status = rt->units->driver->all_reduce(rt->units, &all, &mine, 1, RT_F64, RT_SUM);
     if (status) return rt_fail_comm(rt, rt->units, status);
     *result = (struct rt_train_result){
-        .loss = all / ((double)private->accumulate * rt->units->size),
+        .loss = rt->program->training->elements ? all * private->control[RT_SHARE]
+                                                : all / ((double)private->accumulate * rt->units->size),
         .gradient_norm = rt_gradient_norm(rt),
         .learning_rate = rt_learning_rate(rt),
         .loss_scale = rt_metric(rt, RT_LOSS_SCALE),

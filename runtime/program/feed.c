@@ -414,15 +414,38 @@ void feed_close(struct feed *feed) {
     free(feed->samples);
 }
 
+int64_t feed_samples(const struct feed *feed, int64_t index) {
+    const int64_t left = feed->sampler.samples - index * feed->batch;
+    return feed->pads && left < feed->batch ? left : feed->batch;
+}
+
+/* Sets the labels from sample `first` on to the number that does not count. */
+static void ignore_labels(const struct feed *feed, const struct manifest *manifest, int64_t first, void **buffers) {
+    for (int i = 0; i < feed->program->ninputs; i++) {
+        const struct rt_data *data = &feed->data[i];
+        const size_t size = rt_dtype_bytes(data->port->dtype);
+        unsigned char *at = (unsigned char *)buffers[i] + (size_t)(first * data->per_sample) * size;
+        for (int64_t n = (feed->batch - first) * data->per_sample; manifest->ignores[i] && n > 0; n--, at += size)
+            rt_convert(at, data->port->dtype, &manifest->ignored[i], RT_I64, 1);
+    }
+}
+
 int feed_read(struct feed *feed, struct rank *self, int slot, int64_t index) {
     void **buffers = feed->buffers + slot * feed->program->ninputs;
     struct rt_reason why;
     for (int i = 0; i < feed->program->ninputs; i++)
         if (!rt_data_read(&feed->data[i], &feed->sampler, index * feed->batch, buffers[i], &why))
             return fail_reason(self, RT_CODE_INPUT, &why);
+    if (feed->pads) ignore_labels(feed, &self->job->manifest, feed_samples(feed, index), buffers);
     return RT_OK;
 }
 
 int64_t feed_micro_batches(const struct feed *feed) {
-    return feed->sampler.samples / feed->batch;
+    return (feed->sampler.samples + (feed->pads ? feed->batch - 1 : 0)) / feed->batch;
+}
+
+bool feed_can_pad(const struct feed *feed, const struct rank *self) {
+    for (int i = 0; i < feed->program->ninputs; i++)
+        if (self->job->manifest.ignores[i] && !feed->data[i].shared) return true;
+    return false;
 }

@@ -36,6 +36,7 @@ struct feed {
     struct rt_data *data; /* per input */
     struct rt_sampler sampler;
     int64_t batch;               /* samples of a micro-batch */
+    bool pads;                   /* the last micro-batch of a pass may have fewer, whose further labels do not count */
     void **buffers;              /* [slot][input] */
     const void *const **samples; /* [slot] */
     int slots;
@@ -62,7 +63,10 @@ void feed_close(struct feed *feed);
  * 1) * batch). RT_OK, or a status recorded in `self`: a file was truncated. */
 int feed_read(struct feed *feed, struct rank *self, int slot, int64_t index);
 
-/* Complete micro-batches in one pass over the data. */
+/* Micro-batches in one pass over the data: complete ones, and with `pads` one of the rest; the samples that count in
+ * one. feed_can_pad: the labels have a number that does not count. */
 int64_t feed_micro_batches(const struct feed *feed);
+int64_t feed_samples(const struct feed *feed, int64_t index);
+bool feed_can_pad(const struct feed *feed, const struct rank *self);
 
 #endif

@@ -74,6 +74,8 @@ struct manifest {
     struct rt_json_document *document;
     const char **inputs, **outputs; /* names, in the order of the program's ports */
     int64_t *below;                 /* per input: its integers index a table of that many rows; 0: no such table */
+    bool *ignores;                  /* per input: they are labels, of which those that are `ignored` do not count */
+    int64_t *ignored;
 };
 
 int manifest_read(struct manifest *manifest, const struct rt_program *program, const char *directory,

@@ -70,11 +70,13 @@ static bool read_ports(const char **names, const struct rt_json *ports, const st
     return true;
 }
 
-/* Reads what the integers of the inputs index; files without it say nothing. */
+/* Reads what the integers of the inputs are for; files without it say nothing. */
 static void read_bounds(struct manifest *manifest, const struct rt_json *ports) {
     int i = 0;
-    for (const struct rt_json *port = ports->first; port; port = port->next, i++)
+    for (const struct rt_json *port = ports->first; port; port = port->next, i++) {
         if (!rt_json_int(rt_json_member(port, "below"), &manifest->below[i])) manifest->below[i] = 0;
+        manifest->ignores[i] = rt_json_int(rt_json_member(port, "ignored"), &manifest->ignored[i]);
+    }
 }
 
 static int read_names(struct manifest *manifest, const struct rt_program *program, bool intact,
@@ -90,7 +92,9 @@ static int read_names(struct manifest *manifest, const struct rt_program *progra
     manifest->inputs = calloc((size_t)program->ninputs + 1, sizeof(*manifest->inputs));
     manifest->outputs = calloc((size_t)program->noutputs + 1, sizeof(*manifest->outputs));
     manifest->below = calloc((size_t)program->ninputs + 1, sizeof *manifest->below);
-    if (!manifest->inputs || !manifest->outputs || !manifest->below)
+    manifest->ignored = calloc((size_t)program->ninputs + 1, sizeof *manifest->ignored);
+    manifest->ignores = calloc((size_t)program->ninputs + 1, sizeof *manifest->ignores);
+    if (!manifest->inputs || !manifest->outputs || !manifest->below || !manifest->ignored || !manifest->ignores)
         return failure_set(failure, EXIT_LIMIT, RT_CODE_MEMORY, "out of memory");
     const struct rt_json *inputs = rt_json_member(root, "inputs");
     if (!read_ports(manifest->inputs, inputs, program->inputs, program->ninputs) ||
@@ -124,6 +128,8 @@ void manifest_free(struct manifest *manifest) {
     free(manifest->inputs);
     free(manifest->outputs);
     free(manifest->below);
+    free(manifest->ignored);
+    free(manifest->ignores);
     rt_json_free(manifest->document);
 }
 

@@ -186,9 +186,9 @@ static int inspect(void *trainer, struct rt *rt, const struct rt_attempt *attemp
     return nonfinite_find(t->self, rt, attempt, &t->found);
 }
 
-/* Sums a value over the scale units; every rank gets the sum. */
-static int sum_units(struct trainer *t, double mine, double *all) {
-    int status = t->rt->units->driver->all_reduce(t->rt->units, all, &mine, 1, RT_F64, RT_SUM);
+/* Sums values over the scale units; every rank gets the sums. */
+static int sum_units(struct trainer *t, double *values, int n) {
+    int status = t->rt->units->driver->all_reduce(t->rt->units, values, values, (size_t)n, RT_F64, RT_SUM);
     return status ? fail_rank(t->self, t->rt, rt_fail_comm(t->rt, t->rt->units, status)) : RT_OK;
 }
 
@@ -294,14 +294,14 @@ static bool report_evaluation(const struct trainer *t, int64_t step, double loss
     return end_line(&w, t->log);
 }
 
-/* Mean loss over the evaluation micro-batches, assigned to scale units round-robin. A unit without one in the last
- * round computes a micro-batch that does not count. A signal ends an evaluation without metrics, which would be
- * incomplete; a resumed run makes it again. */
+/* Mean loss over the samples of the evaluation, or over all of their labels that count. Scale units take micro-batches
+ * round-robin; a unit without one in the last round computes one that does not count. A signal ends an evaluation
+ * without metrics, which would be incomplete; a resumed run makes it again. */
 static int evaluate(struct trainer *t) {
     struct rt *rt = t->rt;
     const int64_t all = t->options->eval_steps ? t->options->eval_steps : feed_micro_batches(&t->eval);
     void **outputs = t->self->no_outputs;
-    double mine = 0, loss;
+    double sums[3] = {0}; /* of the losses, of their weights, of the samples */
     for (int64_t first = 0; first < all; first += t->units) {
         const int64_t index = first + rt->unit < all ? first + rt->unit : first;
         RT_TRY(check_stop(t));
@@ -310,12 +310,16 @@ static int evaluate(struct trainer *t) {
         RT_TRY(feed_read(&t->eval, t->self, 0, index));
         int status = rt_infer_step(rt, t->eval.samples[0], outputs);
         if (status) return fail_rank(t->self, rt, status);
-        if (index == first + rt->unit) mine += rt_loss(rt);
+        const double mean = rt_loss(rt), weight = rt_loss_weight(rt);
+        if (index != first + rt->unit) continue;
+        const double share = rt->program->training->elements ? 1 : (double)feed_samples(&t->eval, index);
+        sums[0] += mean * share;
+        sums[1] += weight * share;
+        sums[2] += (double)feed_samples(&t->eval, index);
     }
-    RT_TRY(sum_units(t, mine, &loss));
-    loss /= (double)all;
+    RT_TRY(sum_units(t, sums, 3));
     if (t->self->first)
-        RT_TRY(check_written(t, report_evaluation(t, rt->internal->trained, loss, all * t->eval.batch)));
+        RT_TRY(check_written(t, report_evaluation(t, rt->internal->trained, sums[0] / sums[1], (int64_t)sums[2])));
     return RT_OK;
 }
 
@@ -450,6 +454,7 @@ static int open_data(struct trainer *t) {
     t->feed.sampler.shuffle = o->shuffle >= 0;
     t->feed.sampler.seed = (uint64_t)o->shuffle;
     if (eval.n) RT_TRY(feed_open(&t->eval, t->self, &eval));
+    if (eval.n) t->eval.pads = !o->eval_steps && feed_can_pad(&t->eval, t->self);
     return compare_data(t, &data, &eval);
 }
 

@@ -382,6 +382,9 @@ def train(b):
 def loss(b):
     given = b.manifest(GPT2, *GPT2_LOSS)
     assert "labels" in {i["name"] for i in given["inputs"]}
+    assert [i.get("ignored") for i in given["inputs"] if i["name"] == "labels"] == [-100], given["inputs"]
+    counted = b.manifest(GPT2, *GPT2_LOSS[:2], GPT2_LOSS[2] + ",mean=tokens")
+    assert [o["name"] for o in counted["outputs"]] == ["loss", "loss.weight"], counted["outputs"]
 
 
 def optimizer(b):
