@@ -31,7 +31,7 @@ MOST_FOREIGN = 0.15  # processors' worth of others' load in a round that counts
 LLAMA = "llama-4"
 TITLES = {"gpt2": "GPT-2 124M", LLAMA: "Llama"}
 BITS = {"f32": 32, "bf16": 16, "int8": 8 + 1, "int4": 4 + 1}  # of a weight and of its part of a scale
-KINDS = {"f32": [], "bf16": ["--weight-dtype", "bf16"], "int8": ["--weight-dtype", "int8:activations=int8"],
+KINDS = {"f32": [], "bf16": ["--weight-dtype", "bf16:activations=bf16"], "int8": ["--weight-dtype", "int8:activations=int8"],
          "int4": ["--weight-dtype", "int4:activations=int8"]}
 TP = ("--pas", "tp:tensor=2", "--plan-ngpus", "2")
 
@@ -136,7 +136,7 @@ CURVES = {
     "cache": ("tokens in the caches", curve("", *((fill, Rankc(Program(LLAMA, "int4", 4032), 2, fill, 24)) for fill in (64, 512, 1024, 2048, 4000)))),
     "bound": ("bound of the caches", curve("", *((bound, Rankc(Program(LLAMA, "int4", bound), 2, 16, 48)) for bound in (64, 1024, 32768)))),
     "layers": ("layers of GPT-2", curve("", *((n, Rankc(Program("gpt2" if n == 12 else f"gpt2-{n}"), 2, 16, 64)) for n in (2, 4, 8, 12)))),
-    "rows": ("rows of a step", curve("", *((rows, Rankc(Program(LLAMA, chunk=rows, logits="all"), 2, 512 if rows > 16 else 256, 1))
+    "rows": ("rows of a step", curve("", *((rows, Rankc(Program(LLAMA, bound=640, chunk=rows, logits="all"), 2, 512 if rows > 16 else 128, 1))
                                            for rows in (1, 2, 4, 8, 16, 128)))),
     "ranks": ("ranks and threads", {"1 rank, 1 thread": Rankc(Program(LLAMA), 1, new=48), "1 rank, 2 threads": Rankc(Program(LLAMA), 2, new=48),
                                     "2 ranks, 1 thread each": Rankc(Program(LLAMA, plan=TP), 1, new=48)}),
@@ -247,7 +247,7 @@ of keys and values, 8192 features inside of feed-forward layers, a vocabulary of
 tokens and writes {new} more, the most probable ones. Programs take turns; a ratio is rankc's speed to the other's within a round, given as the median
 of the rounds, {rounds} at most (least to most): **above 1, rankc is faster**. Weights of 8 and 4 bits have a scale for every 32, and kernels round the other
 operand to 8 bits: Q8_0 and Q4_0 of llama.cpp, accuracy level 4 of onnxruntime-genai, `--weight-dtype int8:activations=int8` and `int4` likewise of
-rankc, whose programs are compiled with `--logits last`. onnxruntime-genai has no GPT-2, and no bf16 on CPUs. "of a read" is the rate at which
+rankc; bf16 is `bf16:activations=bf16`, since llama.cpp rounds so too. Programs are compiled with `--logits last`. onnxruntime-genai has no GPT-2, and no bf16 on CPUs. "of a read" is the rate at which
 weights are read, scales included, to that of a plain read of memory by as many threads in the same round.
 
 ## Tokens per second, one after the other

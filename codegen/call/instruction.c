@@ -401,10 +401,10 @@ static void put_type(struct local *local, int tensor) {
     strbuf_puts(&local->out, rt_dtypes[tensor_of(local, tensor)->dtype].name);
 }
 
-/* $Tby: of weights in another type than the result. */
+/* $Tby: of weights in another type than the result, to which the other operand may be rounded. */
 static void put_other_type(struct local *local, int tensor) {
     if (tensor_of(local, tensor)->dtype == tensor_of(local, local->node.outputs[0])->dtype) return;
-    strbuf_puts(&local->out, "_by_");
+    strbuf_puts(&local->out, attr_int(&local->node, "rounded", 0) ? "_as_" : "_by_");
     put_type(local, tensor);
 }
 

@@ -22,7 +22,7 @@
  *                      before it
  *   $ring              of ring attention: the mesh axis, and blocks and grain of the cut of positions
  *   $T $T0 $T1 $B      names of the output's, the first and the second input's type; bytes of an element, as b4
- *   $Tby               "_by_" and the second input's type, if that is not the output's
+ *   $Tby               "_by_" and the second input's type, if that is not the output's; "_as_" if `rounded`
  *   $indexed(x0)       array of extents after the first batch_dims
  *   $struct(S)         opens a struct S as an argument, which "}" closes
  *   $count $count(x1) $depth $is64(x1) $dtype     number of inputs; others: see instruction.c

@@ -96,9 +96,13 @@ static int read_group(const char *text, struct small_weights_rule *rule) {
 
 /* The keys behind the type, each after a colon. */
 static int read_keys(char *text, struct small_weights_rule *rule, struct diags *diags) {
-    if (text && is_half(rule->type))
-        return diag_error(diags, 205, EXIT_USAGE, "--weight-dtype", "%s has no groups and rounds no activations",
-                          rule->type->name);
+    const bool pairs = rule->type->codes == RT_BF16;
+    if (text && is_half(rule->type)) {
+        rule->rounded = pairs && strcmp(text, "activations=bf16") == 0;
+        if (rule->rounded) return 0;
+        return diag_error(diags, 205, EXIT_USAGE, "--weight-dtype", "%s has no groups%s", rule->type->name,
+                          pairs ? ", but activations=bf16" : " and rounds no activations");
+    }
     for (char *next; text; text = next) {
         next = strchr(text, ':');
         if (next) *next++ = 0;
@@ -294,7 +298,11 @@ static int half_product(struct walk *walk, const struct node *node, const struct
     if (half < 0) return REWRITE_KEPT;
     if (dtype != RT_F32 || !packed) half = build_cast(&walk->builder, half, dtype);
     if (half < 0) return -1;
-    return build(&walk->builder, OP_MatMul, 2, (int[]){node->inputs[0], half}, node->nattrs, node->attrs);
+    const int made = build(&walk->builder, OP_MatMul, 2, (int[]){node->inputs[0], half}, node->nattrs, node->attrs);
+    struct graph *graph = walk->builder.graph;
+    if (made >= 0 && rule->rounded && dtype == RT_F32 && packed)
+        attr_set(graph, &graph->nodes.at[tensor_of(walk, made)->producer], attr_of_int("rounded", 1));
+    return made;
 }
 
 static int half_rows(struct walk *walk, const struct node *node, const struct small_weights_rule *rule) {

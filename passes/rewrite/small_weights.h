@@ -21,7 +21,7 @@ struct small_weights {
     VEC(struct small_weights_rule) rules;
 };
 
-/* Reads "[GLOB=]TYPE[:group=N][:activations=int8],..": types are rows of small_types in small_weights.c. NULL: no
+/* Reads "[GLOB=]TYPE[:group=N][:activations=int8|bf16],..": types are rows of small_types in small_weights.c. NULL: no
  * rules. 0, or -1 after a diagnostic (E0202, E0205). */
 int small_weights_parse(struct small_weights *weights, const char *text, struct arena *arena, struct diags *diags);
 

@@ -109,7 +109,7 @@ const struct rt_gemm_packed *rt_gemm_packed_choose(int reference);
 
 /* y(m,n) = epilogue(a(m,k) b(k,n)), b of 16-bit floats, packed in panels of pairs (Note [Panels] in
  * base/shape/panel.h), summed in f32. Either a and y are of b's type, y is rounded once, after the epilogue (NULL:
- * none); or they are f32, and y and a are NULL. */
+ * none); or they are f32, and y and a are NULL. rounds: a of f32 may be rounded to bf16. */
 struct rt_packed_half {
     uint16_t *y;
     const uint16_t *a, *b;
@@ -119,21 +119,22 @@ struct rt_packed_half {
     float *wide_y;
     const float *wide_a;
     const struct rt_epilogue *wide_epilogue;
+    int rounds;
 };
 
 /* Computes a block of the product on one thread; the block begins at a panel and is not empty. `pairs`: with the
- * processor's products of bf16 pairs, of a and b in bf16. Otherwise operands of 16 bits are widened block by block and
- * multiplied as f32 by `set`. Needs 1.1 MB of stack. */
+ * processor's products of bf16 pairs, of b in bf16 and a in bf16 or rounded to it. Otherwise operands of 16 bits are
+ * widened block by block and multiplied as f32 by `set`. Needs 1.1 MB of stack. */
 void rt_gemm_half(const struct rt_packed_half *product, struct rt_block block, const struct rt_gemm_packed *set,
                   int pairs);
 
 /* to(rows,RT_PANEL) (+)= left(rows,depth) b(depth,RT_PANEL), b a panel of pairs that is widened in registers, rows of
- * `left` RT_GEMM_LEFT_ROW apart: Note [Few rows of halves] in gemm_few.c. next: what is read after b, which is
- * prefetched and may lie behind the matrix. rt_gemm_has_few: 1 if the processor has it. */
+ * `left` RT_GEMM_LEFT_ROW apart: Note [Few rows of halves] in gemm_few.c. What lies behind b is prefetched.
+ * rt_gemm_has_few: 1 if the processor has it. */
 enum { RT_GEMM_FEW_ROWS = 12 };
 int rt_gemm_has_few(void);
-void rt_gemm_few(float *to, int64_t to_row, const float *left, const uint16_t *b, const uint16_t *next, int64_t depth,
-                 int first, int64_t rows, enum rt_dtype dtype);
+void rt_gemm_few(float *to, int64_t to_row, const float *left, const uint16_t *b, int64_t depth, int first,
+                 int64_t rows, enum rt_dtype dtype);
 
 /* Products by the library that the runtime was built with; k >= 1. 0, or -1: the library refused. Do not call them if
  * rt_gemm_library_present() is 0. */

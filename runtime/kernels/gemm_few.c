@@ -2,7 +2,7 @@
  * Where a product of packed 16-bit floats has few rows, a block of weights serves too few multiplications to be worth
  * writing it to memory as f32: pairs are widened in registers. The sums are those of Note [Products of packed halves],
  * bit for bit: chains in order of k, of each block of k by itself, which are then added. A step of decoding takes the
- * time in which b is read, so what is read next is prefetched throughout, also where that is the next panel. */
+ * time in which b is read, so what lies behind it in memory is prefetched throughout. */
 #include "gemm.h"
 
 #include "../base/shape/panel.h"
@@ -42,8 +42,8 @@ INLINED void add_row(__m512 sum[ROWS][2], const float *a, __m512 low, __m512 hig
 
 /* One panel; rows is a constant after inlining. */
 #define DEFINE_TILE(s)                                                                                                 \
-    INLINED void tile_##s(float *to, int64_t to_row, const float *left, const uint16_t *b, const uint16_t *next,       \
-                          int64_t depth, int first, int rows) {                                                        \
+    INLINED void tile_##s(float *to, int64_t to_row, const float *left, const uint16_t *b, int64_t depth, int first,   \
+                          int rows) {                                                                                  \
         __m512 sum[ROWS][2];                                                                                           \
         for (int i = 0; i < rows; i++) sum[i][0] = sum[i][1] = _mm512_setzero_ps();                                    \
         for (int64_t p = 0; p < depth; p += 2) {                                                                       \
@@ -51,9 +51,7 @@ INLINED void add_row(__m512 sum[ROWS][2], const float *a, __m512 low, __m512 hig
             __m512 low[2], high[2];                                                                                    \
             widen_##s(&low[0], &low[1], _mm512_loadu_si512(from));                                                     \
             widen_##s(&high[0], &high[1], _mm512_loadu_si512(from + RT_PANEL));                                        \
-            const uintptr_t ahead = p + 2 * AHEAD < depth                                                              \
-                                        ? (uintptr_t)b + (size_t)(p + 2 * AHEAD) * RT_PANEL * sizeof *b                \
-                                        : (uintptr_t)next + (size_t)(p + 2 * AHEAD - depth) * RT_PANEL * sizeof *b;    \
+            const uintptr_t ahead = (uintptr_t)from + (size_t)(2 * AHEAD) * RT_PANEL * sizeof *b;                      \
             __builtin_prefetch((const void *)ahead, 0, 2);                                                             \
             __builtin_prefetch((const void *)(ahead + RT_PANEL * sizeof *b), 0, 2);                                    \
             add_row(sum, left + p, low[0], high[0], rows);                                                             \
@@ -65,8 +63,8 @@ INLINED void add_row(__m512 sum[ROWS][2], const float *a, __m512 low, __m512 hig
                 _mm512_storeu_ps(at, first ? sum[i][v] : _mm512_add_ps(_mm512_loadu_ps(at), sum[i][v]));               \
             }                                                                                                          \
     }                                                                                                                  \
-    TARGET static void few_##s(float *to, int64_t to_row, const float *left, const uint16_t *b, const uint16_t *next,  \
-                               int64_t depth, int first, int64_t rows) {                                               \
+    TARGET static void few_##s(float *to, int64_t to_row, const float *left, const uint16_t *b, int64_t depth,         \
+                               int first, int64_t rows) {                                                              \
         switch (rows) {                                                                                                \
             CASE(s, 1)                                                                                                 \
             CASE(s, 2)                                                                                                 \
@@ -83,7 +81,7 @@ INLINED void add_row(__m512 sum[ROWS][2], const float *a, __m512 low, __m512 hig
         }                                                                                                              \
     }
 #define CASE(s, n)                                                                                                     \
-    case n: tile_##s(to, to_row, left, b, next, depth, first, n); break;
+    case n: tile_##s(to, to_row, left, b, depth, first, n); break;
 
 DEFINE_TILE(bf16)
 DEFINE_TILE(fp16)
@@ -92,9 +90,9 @@ int rt_gemm_has_few(void) {
     return __builtin_cpu_supports("avx512bw");
 }
 
-void rt_gemm_few(float *to, int64_t to_row, const float *left, const uint16_t *b, const uint16_t *next, int64_t depth,
-                 int first, int64_t rows, enum rt_dtype dtype) {
-    (dtype == RT_BF16 ? few_bf16 : few_fp16)(to, to_row, left, b, next, depth, first, rows);
+void rt_gemm_few(float *to, int64_t to_row, const float *left, const uint16_t *b, int64_t depth, int first,
+                 int64_t rows, enum rt_dtype dtype) {
+    (dtype == RT_BF16 ? few_bf16 : few_fp16)(to, to_row, left, b, depth, first, rows);
 }
 
 #else
@@ -103,9 +101,9 @@ int rt_gemm_has_few(void) {
     return 0;
 }
 
-void rt_gemm_few(float *to, int64_t to_row, const float *left, const uint16_t *b, const uint16_t *next, int64_t depth,
-                 int first, int64_t rows, enum rt_dtype dtype) {
-    (void)to, (void)to_row, (void)left, (void)b, (void)next, (void)depth, (void)first, (void)rows, (void)dtype;
+void rt_gemm_few(float *to, int64_t to_row, const float *left, const uint16_t *b, int64_t depth, int first,
+                 int64_t rows, enum rt_dtype dtype) {
+    (void)to, (void)to_row, (void)left, (void)b, (void)depth, (void)first, (void)rows, (void)dtype;
 }
 
 #endif

@@ -4,8 +4,8 @@
  * multiplied in pairs where the processor does that faster (Note [Products with pairs] in gemm_pairs.c). On other
  * processors, and for other types, operands of 16 bits are widened to f32 block by block, where the CHUNK x DEPTH
  * elements of b serve all rows of the block, while the next block of b is prefetched as it is stored; for few rows b is
- * widened in registers (Note [Few rows of halves] in gemm_few.c). In all cases m and n may be cut anywhere without
- * changing a bit. */
+ * widened in registers (Note [Few rows of halves] in gemm_few.c), and where b serves all rows at once it is read panel
+ * by panel, in the order of memory. In all cases m and n may be cut anywhere without changing a bit. */
 #include "gemm.h"
 
 #include "../base/shape/panel.h"
@@ -71,16 +71,12 @@ static const uint16_t *part_after(const struct rt_packed_half *product, const st
 /* Tiles of equal height, but for one row. */
 static void add_few(float *sum, const struct rt_packed_half *product, const struct part *part, const float *left) {
     const int64_t tiles = (part->rows + RT_GEMM_FEW_ROWS - 1) / RT_GEMM_FEW_ROWS;
-    for (int64_t j = 0; j < part->width; j += RT_PANEL) {
-        const uint16_t *b = panel_of(product, part->p, part->j + j);
-        const uint16_t *behind =
-            j + RT_PANEL < part->width ? panel_of(product, part->p, part->j + j + RT_PANEL) : part_after(product, part);
+    for (int64_t j = 0; j < part->width; j += RT_PANEL)
         for (int64_t t = 0; t < tiles; t++) {
             const int64_t first = part->rows * t / tiles, rows = part->rows * (t + 1) / tiles - first;
-            rt_gemm_few(sum + first * CHUNK + j, CHUNK, left + first * LEFT_ROW, b, t + 1 < tiles ? b : behind,
-                        part->depth, part->p == 0, rows, product->dtype);
+            rt_gemm_few(sum + first * CHUNK + j, CHUNK, left + first * LEFT_ROW,
+                        panel_of(product, part->p, part->j + j), part->depth, part->p == 0, rows, product->dtype);
         }
-    }
 }
 
 /* sum += a's part times b's. */
@@ -114,8 +110,10 @@ static void add_widened(float *sum, const struct rt_packed_half *product, const 
 
 /* As add_widened. */
 static void add_pairs(float *sum, const struct rt_packed_half *product, const struct part *part) {
+    const int64_t from = part->i * product->k + part->p;
     rt_pairs_add(&(struct rt_pairs_block){.sum = sum,
-                                          .a = product->a + part->i * product->k + part->p,
+                                          .a = product->a ? product->a + from : NULL,
+                                          .wide_a = product->a ? NULL : product->wide_a + from,
                                           .b = panel_of(product, part->p, part->j),
                                           .a_row = product->k,
                                           .panel = rt_pair_rows(product->k) * RT_PANEL,
@@ -145,7 +143,7 @@ static void finish(const struct rt_packed_half *product, const float *sum, struc
                                             at.columns);
 }
 
-/* Rows and columns that fit a block on the stack. */
+/* Rows and columns that fit on the stack. */
 static void multiply_block(const struct rt_packed_half *product, struct rt_block at, const struct rt_gemm_packed *set,
                            int pairs) {
     _Alignas(64) float sum[TALL * CHUNK];
@@ -162,10 +160,11 @@ static void multiply_block(const struct rt_packed_half *product, struct rt_block
 
 void rt_gemm_half(const struct rt_packed_half *product, struct rt_block block, const struct rt_gemm_packed *set,
                   int pairs) {
-    for (int64_t j = 0; j < block.columns; j += CHUNK)
+    const int64_t across = block.rows <= RT_GEMM_FEW_ROWS ? RT_PANEL : CHUNK;
+    for (int64_t j = 0; j < block.columns; j += across)
         for (int64_t i = 0; i < block.rows; i += TALL)
             multiply_block(product,
                            (struct rt_block){block.row + i, min_i64(block.rows - i, TALL), block.column + j,
-                                             min_i64(block.columns - j, CHUNK)},
+                                             min_i64(block.columns - j, across)},
                            set, pairs);
 }

@@ -12,6 +12,7 @@
 #include "../base/processor.h"
 #include "../base/shape/panel.h"
 #include "c/internal.h"
+#include "halves.h"
 
 #include <string.h>
 
@@ -24,6 +25,7 @@
 #define INLINED TARGET static inline __attribute__((always_inline))
 #define ROWS    14 /* of y that are held in registers, two vectors wide */
 #define LINE    32 /* elements of a cache line */
+#define AHEAD   64 /* pairs of rows from what a single tile reads to what it fetches */
 #define SIDE    32 /* elements from one pair of k to the next in a left operand that is stored transposed */
 
 /* Rows of the left operand: side by side, RT_GEMM_LEFT_ROW apart, or `turned`, for each pair of k the pairs of all
@@ -33,10 +35,11 @@ struct left {
     uint16_t pairs[16 * RT_GEMM_LEFT_ROW];
 };
 
-/* Memory to prefetch while a panel is multiplied: a cache line at `at` for each pair of k, `step` elements apart. */
+/* Memory to prefetch while a panel is multiplied: a cache line at `at` for each pair of k, `step` elements apart, and
+ * another one `second` elements behind each. */
 struct ahead {
     const uint16_t *at;
-    int64_t step;
+    int64_t step, second;
 };
 
 int rt_gemm_has_pairs(void) {
@@ -134,6 +137,7 @@ INLINED void tile(float *sum, const uint16_t *left, const uint16_t *b, struct ah
     for (int64_t p = 0; p < depth; p += 2, line += (uintptr_t)ahead.step * sizeof *b) {
         const __m512bh b_low = pairs_at(b + p * RT_PANEL), b_high = pairs_at(b + p * RT_PANEL + 32);
         __builtin_prefetch((const void *)line, 0, 2);
+        __builtin_prefetch((const void *)(line + (uintptr_t)ahead.second * sizeof *b), 0, 2);
 #pragma GCC unroll 16
         for (int i = 0; i < rows; i++) {
             const __m512bh a = every_lane(left + i * row + p * step);
@@ -179,19 +183,36 @@ static void multiply(float *sum, const struct left *left, const uint16_t *panel,
     (left->turned ? tiles_of_turned : tiles_of_rows)(sum, left->pairs, panel, ahead, depth, first, rows);
 }
 
-/* The first two rows of tiles fetch the next block of b: weights come from memory in every step. Tiles are of equal
- * height, but for one row. */
+/* The same of rows of f32, which are rounded. */
+static void round_left(struct left *left, const float *a, int64_t a_row, int64_t rows, int64_t depth) {
+    left->turned = 0;
+    for (int64_t i = 0; i < rows; i++) {
+        rt_narrow_bf16(left->pairs + i * RT_GEMM_LEFT_ROW, a + i * a_row, depth);
+        left->pairs[i * RT_GEMM_LEFT_ROW + depth] = 0;
+    }
+}
+
+/* What tile t of a block fetches beside the panel at b: the first two rows of tiles the next block, since weights come
+ * from memory in every step; a single one what lies behind b. */
+static struct ahead ahead_of_panel(const uint16_t *b, int64_t t, int64_t tiles) {
+    if (tiles == 1) return (struct ahead){b + (int64_t)AHEAD * 2 * LINE, 2 * LINE, LINE};
+    return (struct ahead){t < 2 ? b + (RT_GEMM_DEPTH * RT_PANEL / 2 / LINE * t + RT_GEMM_DEPTH) * LINE : b, LINE, 0};
+}
+
+/* Tiles are of equal height, but for one row. */
 void rt_pairs_add(const struct rt_pairs_block *block) {
     const int64_t tiles = (block->rows + ROWS - 1) / ROWS, even = (block->depth + 1) / 2 * 2;
     struct left left;
     for (int64_t t = 0; t < tiles; t++) {
         const int64_t first = block->rows * t / tiles, rows = block->rows * (t + 1) / tiles - first;
-        take_left(&left, block->a + first * block->a_row, block->a_row, 0, rows, block->depth);
+        if (block->a)
+            take_left(&left, block->a + first * block->a_row, block->a_row, 0, rows, block->depth);
+        else
+            round_left(&left, block->wide_a + first * block->a_row, block->a_row, rows, block->depth);
         for (int64_t j = 0; j < block->columns; j += RT_PANEL) {
             const uint16_t *b = block->b + j / RT_PANEL * block->panel;
-            const struct ahead ahead = {
-                t < 2 ? b + (RT_GEMM_DEPTH * RT_PANEL / 2 / LINE * t + RT_GEMM_DEPTH) * LINE : b, LINE};
-            multiply(block->sum + first * RT_PAIRS_CHUNK + j, &left, b, rows, even, block->first, ahead);
+            multiply(block->sum + first * RT_PAIRS_CHUNK + j, &left, b, rows, even, block->first,
+                     ahead_of_panel(b, t, tiles));
         }
     }
 }
@@ -214,8 +235,8 @@ static struct ahead ahead_of(const struct product *product, int64_t p, int64_t c
     const int64_t call = t * (RT_PAIRS_CHUNK / RT_PANEL) + j / RT_PANEL;
     const int64_t row = product->trans_b ? next + call / LINES * PAIRS : next_p + t * PAIRS;
     const int64_t line = product->trans_b ? next_p + call % LINES * LINE : next + j;
-    if (row >= (product->trans_b ? product->n : product->k)) return (struct ahead){product->a, 0};
-    return (struct ahead){product->b + row * product->b_row + line, product->b_row};
+    if (row >= (product->trans_b ? product->n : product->k)) return (struct ahead){product->a, 0, 0};
+    return (struct ahead){product->b + row * product->b_row + line, product->b_row, 0};
 }
 
 /* Sums of products of pairs are never subnormal, which this instruction would make 0. */

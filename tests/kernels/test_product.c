@@ -396,11 +396,11 @@ static void test_packed_halves(void **state) {
 }
 
 /* f32 by panels of halves: the product of halves is its rounding, where both operands are halves that are widened. */
-static void wide_path_is_exact(const struct rt_gemm_packed *set, const struct half *half, struct shape s) {
+static void wide_path_is_exact(struct half_path path, const struct half *half, struct shape s) {
     struct operands o = make(s);
     const uint16_t *a = halved(half, o.a[0], s.m * s.k),
                    *panels = pack_halves(halved(half, o.b[0], s.k * s.n), s.k, s.n);
-    const uint16_t *expected = half_product_by((struct half_path){set, 0}, half->dtype, a, panels, s, NULL);
+    const uint16_t *expected = half_product_by(path, half->dtype, a, panels, s, NULL);
     float *y = test_new(s.m * s.n, 4);
     const struct rt_packed_half product = {.wide_y = y,
                                            .wide_a = widened(half, a, s.m * s.k),
@@ -409,8 +409,8 @@ static void wide_path_is_exact(const struct rt_gemm_packed *set, const struct ha
                                            .k = s.k,
                                            .n = s.n,
                                            .dtype = half->dtype};
-    rt_gemm_half(&product, (struct rt_block){0, s.m, 0, s.n}, set, 0);
-    test_same_bytes(halved(half, y, s.m * s.n), expected, s.m * s.n, 2, set->name);
+    rt_gemm_half(&product, (struct rt_block){0, s.m, 0, s.n}, path.set, path.pairs);
+    test_same_bytes(halved(half, y, s.m * s.n), expected, s.m * s.n, 2, path.pairs ? "pairs" : path.set->name);
     test_free_all();
 }
 
@@ -426,26 +426,31 @@ static void add_row_wide(float *y, const void *const *x, struct rt_block at) {
         for (int64_t j = at.column; j < at.column + at.columns; j++) y[i * rows->n + j] += rows->of_row[i];
 }
 
+typedef int by_half(struct rt *, float *, const float *, const uint16_t *, int64_t, int64_t, int64_t,
+                    const struct rt_epilogue *);
+
 /* Against the product in f64 of the same weights; the same bits for any number of threads; with an epilogue. */
 static void test_packed_by_halves_of_a_program(void **state) {
     (void)state;
     static const struct shape of[] = {{1, 769, 2300}, {130, 401, 300}};
-    for (int i = 0; i < 8; i++) {
+    static by_half *const products[] = {rt_matmul_packed_f32_by_bf16, rt_matmul_packed_f32_by_fp16,
+                                        rt_matmul_packed_f32_as_bf16};
+    for (int i = 0; i < 12; i++) {
         const struct shape s = of[i % 2];
-        const struct half *half = &halves[i / 2 % 2];
-        struct rt *rt = test_open(i / 4 ? "reference" : "auto");
+        by_half *multiply = products[i / 2 % 3];
+        const struct half *half = &halves[multiply == rt_matmul_packed_f32_by_fp16];
+        struct rt *rt = test_open(i / 6 ? "reference" : "auto");
         struct operands o = make(s);
         const uint16_t *b = halved(half, o.b[0], s.k * s.n), *panels = pack_halves(b, s.k, s.n);
-        const float *right = widened(half, b, s.k * s.n);
+        const float *right = widened(half, b, s.k * s.n), *left = o.a[0];
+        if (multiply == rt_matmul_packed_f32_as_bf16 && i / 6 == 0 && rt_gemm_has_pairs())
+            left = widened(half, halved(half, left, s.m * s.k), s.m * s.k);
         float *y = test_new(s.m * s.n, 4), *again = test_new(s.m * s.n, 4), *of_row = test_new(s.m, 4);
-        int (*multiply)(struct rt *, float *, const float *, const uint16_t *, int64_t, int64_t, int64_t,
-                        const struct rt_epilogue *) =
-            half->dtype == RT_F16 ? rt_matmul_packed_f32_by_fp16 : rt_matmul_packed_f32_by_bf16;
         assert_int_equal(multiply(rt, y, o.a[0], panels, s.m, s.k, s.n, NULL), RT_OK);
         for (int64_t at = 0; at < s.m * s.n; at++) {
             double sum = 0, size = 0;
             for (int64_t p = 0; p < s.k; p++) {
-                const double term = (double)o.a[0][at / s.n * s.k + p] * (double)right[p * s.n + at % s.n];
+                const double term = (double)left[at / s.n * s.k + p] * (double)right[p * s.n + at % s.n];
                 sum += term, size += fabs(term);
             }
             test_near((double)y[at], sum, (double)(s.k + 1) * FLT_EPSILON * size, half->name, at);
@@ -467,11 +472,15 @@ static void test_packed_by_halves_of_a_program(void **state) {
 static void test_packed_by_halves(void **state) {
     (void)state;
     for (int h = 0; h < 2; h++)
-        for (int s = 0; s < HALF_SHAPES; s++)
+        for (int s = 0; s < HALF_SHAPES; s++) {
             for (const struct rt_gemm_packed *set = rt_gemm_packed;; set++) {
-                if (!set->is_present || set->is_present()) wide_path_is_exact(set, &halves[h], half_shapes[s]);
+                if (!set->is_present || set->is_present())
+                    wide_path_is_exact((struct half_path){set, 0}, &halves[h], half_shapes[s]);
                 if (!set->is_present) break;
             }
+            if (halves[h].dtype == RT_BF16 && rt_gemm_has_pairs())
+                wide_path_is_exact((struct half_path){rt_gemm_packed_choose(0), 1}, &halves[h], half_shapes[s]);
+        }
 }
 
 /* y = sum + x[row], in bf16. */

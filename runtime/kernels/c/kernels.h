@@ -92,6 +92,11 @@ RT_HALVES(RT_DECLARE_PACKED_HALF)
 
 RT_HALVES(RT_DECLARE_PACKED_BY_HALF)
 
+/* The same, but a may be rounded to bf16, where the processor multiplies pairs of bf16 faster. */
+int rt_matmul_packed_f32_as_bf16(struct rt *rt, float *y /* (m,n) */, const float *a /* (m,k) */,
+                                 const uint16_t *b /* panels of (k,n) */, int64_t m, int64_t k, int64_t n,
+                                 const struct rt_epilogue *epilogue);
+
 /* y(n) = x(n) in 16 bits, to nearest even: rt_cast_f32_<half> of math.h by the processor's instructions. */
 #define RT_DECLARE_CAST(T, s) void rt_cast_all_f32_##s(T *y, const float *x, int64_t n);
 

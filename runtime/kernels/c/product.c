@@ -126,7 +126,8 @@ int rt_matmul_packed_f32(struct rt *rt, float *y, const float *a, const float *b
 
 static int multiply_halves(struct rt *rt, const struct rt_packed_half *product) {
     const struct rt_gemm_packed *set = rt_gemm_packed_choose(rt->reference_kernels);
-    const int pairs = product->dtype == RT_BF16 && product->a && !rt->reference_kernels && rt_gemm_has_pairs();
+    const int pairs =
+        product->dtype == RT_BF16 && (product->a || product->rounds) && !rt->reference_kernels && rt_gemm_has_pairs();
     const int64_t m = product->m, n = product->n;
     if (m == 0 || n == 0) return RT_OK;
     const struct rt_panel_shares shares = share_packed(m, product->k, n);
@@ -145,9 +146,10 @@ static int multiply_halves(struct rt *rt, const struct rt_packed_half *product) 
         return multiply_halves(                                                                                        \
             rt, &(struct rt_packed_half){                                                                              \
                     .y = y, .a = a, .b = b, .m = m, .k = k, .n = n, .dtype = of_dtype, .epilogue = epilogue});         \
-    }                                                                                                                  \
-    int rt_matmul_packed_f32_by_##s(struct rt *rt, float *y, const float *a, const uint16_t *b, int64_t m, int64_t k,  \
-                                    int64_t n, const struct rt_epilogue *epilogue) {                                   \
+    }
+#define DEFINE_PACKED_BY_HALF(s, of_dtype, may_round)                                                                  \
+    int rt_matmul_packed_f32_##s(struct rt *rt, float *y, const float *a, const uint16_t *b, int64_t m, int64_t k,     \
+                                 int64_t n, const struct rt_epilogue *epilogue) {                                      \
         return multiply_halves(rt, &(struct rt_packed_half){.wide_y = y,                                               \
                                                             .wide_a = a,                                               \
                                                             .b = b,                                                    \
@@ -155,8 +157,12 @@ static int multiply_halves(struct rt *rt, const struct rt_packed_half *product) 
                                                             .k = k,                                                    \
                                                             .n = n,                                                    \
                                                             .dtype = of_dtype,                                         \
-                                                            .wide_epilogue = epilogue});                               \
+                                                            .wide_epilogue = epilogue,                                 \
+                                                            .rounds = may_round});                                     \
     }
 
 DEFINE_PACKED_HALF(bf16, RT_BF16)
 DEFINE_PACKED_HALF(fp16, RT_F16)
+DEFINE_PACKED_BY_HALF(by_bf16, RT_BF16, 0)
+DEFINE_PACKED_BY_HALF(by_fp16, RT_F16, 0)
+DEFINE_PACKED_BY_HALF(as_bf16, RT_BF16, 1)
