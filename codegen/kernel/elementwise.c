@@ -219,10 +219,15 @@ static int count_words(const char *text) {
 static const char *remark_of(const struct loops *loops) {
     const char *function = update_function(loops), *end = function ? strstr(function, "_update") : NULL;
     const struct optimizer *found = NULL;
+    int noutputs = 0; /* but for an average of the parameter, which is no state of the row */
+    for (int i = 0; i < loops->node->noutputs; i++) {
+        const char *word = last_word(loops->arena, loops->graph->tensors.at[loops->node->outputs[i]].name);
+        noutputs += !word || strcmp(word, "ema") != 0;
+    }
     for (int i = 0; i < noptimizers && end; i++) {
         const struct optimizer *row = &optimizers[i];
         if (strncmp(row->name, function, (size_t)(end - function)) != 0 || row->name[end - function]) continue;
-        if (count_words(row->states) + 1 != loops->node->noutputs) continue;
+        if (count_words(row->states) + 1 != noutputs) continue;
         if (found) return "";
         found = row;
     }

@@ -110,6 +110,7 @@ static void put_training(json *writer, const struct program_info *info, bool mod
     rt_json_key_int(writer, "bucket_bytes", training->bucket_bytes);
     if (training->tied_once) rt_json_key_bool(writer, "tied_once", true);
     rt_json_key_real(writer, "clip_grad_norm", training->clip_grad_norm);
+    if (training->ema > 0) rt_json_key_real(writer, "ema", training->ema);
     if (module) rt_json_key_bool(writer, "module", true);
     rt_json_close(writer, '}');
 }

@@ -150,14 +150,14 @@ struct options {
     const char *html;         /* NULL: no page */
     bool no_build, with_runtime, allow_links;
     bool train, inference, decode;
-    const char *state, *weight_dtype, *loss, *optimizer, *lr_schedule, *clip_grad_norm, *amp, *fp8,
+    const char *state, *weight_dtype, *loss, *optimizer, *lr_schedule, *clip_grad_norm, *ema, *amp, *fp8,
         *reducer_bucket_cap_mb, *arch;
     struct option_texts params, inits, loras, shared;
     bool sync_batch_norm;
     int64_t use_async_reducer;
 
     /* verify */
-    bool numeric, reset_optimizer, checkpoint_async;
+    bool numeric, averaged, reset_optimizer, checkpoint_async;
 
     /* compare */
     const char *rtol, *atol; /* NULL: not given */

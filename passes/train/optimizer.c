@@ -238,6 +238,12 @@ static int count_step(struct optimizing *o) {
     return o->scale.skipped < 0 ? step : build2(&o->builder, OP_Sub, step, o->scale.skipped);
 }
 
+/* A column of the optimizer's row, and what --ema adds to it: torch.optim.swa_utils.AveragedModel with
+ * get_ema_multi_avg_fn, whose average begins as the parameter after the first step. */
+static const char *with_average(const struct optimizing *o, const char *column, const char *added) {
+    return o->training->ema > 0 ? arena_printf(o->graph->arena, "%s%s", column, added) : column;
+}
+
 /* Defines options, lr, step and the row's scalars by name, once per group. */
 static int find_numbers(struct optimizing *o, struct group *group) {
     const struct named_options *options = &group->optimizer->options;
@@ -250,7 +256,9 @@ static int find_numbers(struct optimizing *o, struct group *group) {
     if (lr < 0 || step < 0) return -1;
     build_scope_tensor(&group->numbers, "lr", lr);
     build_scope_tensor(&group->numbers, "step", step);
-    const char *text = arena_printf(o->graph->arena, "%s lr", group->optimizer->row->scalars);
+    build_scope_number(&group->numbers, "ema_decay", o->training->ema);
+    const char *scalars = with_average(o, group->optimizer->row->scalars, " fade = step < 2 ? 1 : 1 - ema_decay;");
+    const char *text = arena_printf(o->graph->arena, "%s lr", scalars);
     if (build_expr(&o->builder, &group->numbers, text) < 0) return -1;
     for (int i = 0; i < group->numbers.n; i++)
         name_as(o, group->numbers.names[i].tensor, "optimizer", group->numbers.names[i].name);
@@ -417,12 +425,12 @@ static int update(struct optimizing *o, struct parameter *p) {
     if (gradient >= 0) gradient = build2(&o->builder, OP_Mul, gradient, factor);
     if (!add_name(o, &scope, "g", gradient)) return -1;
     name_extents(o, p, &scope);
-    list_kept(o, p, row->states, &kept);
+    list_kept(o, p, with_average(o, row->states, *row->states ? " ema" : "ema"), &kept);
     for (int i = 0; i < kept.n; i++)
         if (!add_name(o, &scope, kept.names[i].name, kept.names[i].tensor)) return -1;
     bool decays = named_options_value(&group->optimizer->options, "weight_decay", 0) != 0;
     if (decays && build_expr(&o->builder, &scope, arena_printf(o->graph->arena, "%s p", row->decay)) < 0) return -1;
-    if (assign_all(o, &scope, &kept, row->update) < 0) return -1;
+    if (assign_all(o, &scope, &kept, with_average(o, row->update, " ema = ema + fade * (p - ema);")) < 0) return -1;
     for (int i = 0; i < kept.n; i++) {
         int stored = kept.names[i].tensor;
         int value = build_cast(&o->builder, value_of(&scope, kept.names[i].name), o->graph->tensors.at[stored].dtype);

@@ -122,6 +122,7 @@ struct training {
     struct amp amp;
     struct fp8 fp8;
     double clip_grad_norm; /* largest norm of the gradient (torch.nn.utils.clip_grad_norm_); 0: no clipping */
+    double ema;            /* decay of the averages of parameters, which are states "ema"; 0: there are none */
     int64_t bucket_bytes;  /* bytes of gradients per bucket that units reduce during the backward phase; 0: after it */
     bool tied_once;        /* stages send gradients of tied weights once a step (passes/place/tied_gradients.c) */
     const char *lr_schedule_text; /* as it was given */

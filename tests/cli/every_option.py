@@ -393,6 +393,30 @@ def optimizer(b):
     assert b.train(b.mlp("--optimizer", "sgd:lr=0.25"), steps=1)[0]["lr"] == 0.25
 
 
+def ema(b):
+    program = b.mlp("--optimizer", "sgd:lr=0.1", "--ema", "0.75")
+    saved = b.path()
+    b.call("train", program, *DATA, "--steps", 2, "-q", "--checkpoint-dir", saved, "--checkpoint-every", 1)
+
+    def merged(step, *words):
+        out = b.path()
+        b.call("ckpt", "merge", saved / f"step-{step}", out, *words)
+        return tensors_of(out)
+
+    first, second, average = merged(1), merged(2), merged(2, "--averaged")
+    assert list(average) == list(second)
+    for name in average:
+        assert not np.array_equal(first[name], second[name]), name
+        assert np.allclose(average[name], 0.75 * first[name] + 0.25 * second[name], rtol=1e-6, atol=1e-8), name
+    plain = b.path()
+    b.call("train", b.mlp("--optimizer", "sgd:lr=0.1"), *DATA, "--steps", 1, "-q", "--checkpoint-dir", plain)
+    assert "has no averages" in b.call("ckpt", "merge", plain, b.path(), "--averaged", code=8).stderr
+    assert "--averaged is for merge" in b.call("ckpt", "info", saved, "--averaged", code=2).stderr
+
+
+averaged = ema
+
+
 def lr_schedule(b):
     rates = [m["lr"] for m in b.train(b.mlp("--optimizer", "sgd:lr=0.4", "--lr-schedule", "linear:warmup=4,steps=8"), steps=8)]
     assert rates[:4] == sorted(rates[:4]) and rates[4:] == sorted(rates[4:], reverse=True) and rates[-1] < max(rates), rates

@@ -3,16 +3,35 @@
 
     optimizers.py --rankc RANKC [--target c|cuda] [--plans PLAN;...] [OPTIMIZER...]
 
-Losses and gradient norms are within 1e-5 of PyTorch's in f64 at every step, whatever the plan, which `rankc verify` proves."""
+Losses and gradient norms are within 1e-5 of PyTorch's in f64 at every step, whatever the plan, which `rankc verify` proves. So is,
+with --ema, the loss of the first micro-batch that the model has with the averages after the last step."""
 import functools
+import itertools
 import os
 import sys
 
-from harness import COMM, HERE, Failed, call, compile_case, data_of, lines_of, names_of, parser_of, plan_of, read_json, report
+from harness import (COMM, HERE, Failed, call, compile_case, data_of, folder_of, lines_of, model_of, names_of, needed, parser_of, plan_of,
+                     read_json, report)
 from train import BOUND, differences
+
+with needed():
+    import numpy as np
 
 NAMES = sorted(os.path.splitext(name)[0] for name in os.listdir(os.path.join(HERE, "optimizers")))
 PLANS = ["one", "dp2", "tp2", "pp2", "dp2+use-zero=1", "dp2+use-zero=3"]
+
+
+def averaged_loss(rankc, model, reference, work):
+    """The loss of the first micro-batch with the averages of the last checkpoint, in a program of its own."""
+    call(rankc, "ckpt", "to-onnx", f"{work}/checkpoints", model_of(model), f"{work}/averaged.onnx", "--averaged", "-q")
+    call(rankc, "compile", f"{work}/averaged.onnx", "-o", f"{work}/run", "-q")
+    inputs = []
+    for name in reference["inputs"]:
+        samples = np.load(f"{folder_of(model)}/{name}.npy")
+        np.save(f"{work}/{name}.npy", samples[:reference["batch"]])
+        inputs += ["--input", f"{name}={work}/{name}.npy"]
+    call(rankc, "run", f"{work}/run", *inputs, "--output-dir", f"{work}/out", "-q")
+    return float(np.load(f"{work}/out/loss.npy"))
 
 
 def check(rankc, target, name, plan, work):
@@ -21,9 +40,14 @@ def check(rankc, target, name, plan, work):
     model, out, log = reference["model"], os.path.join(work, "out"), os.path.join(work, "log.jsonl")
     compile_case(rankc, model, plan, accumulate, out, reference["options"], reference["optimizer"], target)
     expected = reference["steps"][str(plan_of(plan).units * accumulate)]["f64"]
+    averages = ["--checkpoint-dir", f"{work}/checkpoints"] if "averaged_loss" in expected else []
     call(rankc, "train", out, *data_of(model, reference["inputs"]), "--steps", str(len(expected["loss"])), "--log", log, "--threads", "1",
-         *COMM[target])
-    for what, ours, theirs, scale in differences(lines_of(log), expected, False, {}):
+         *COMM[target], *averages)
+    found = differences(lines_of(log), expected, False, {})
+    if averages:
+        loss, theirs = averaged_loss(rankc, model, reference, work), expected["averaged_loss"]
+        found = itertools.chain(found, [("averages: loss", loss, theirs, theirs)])
+    for what, ours, theirs, scale in found:
         worst = max(worst, abs(ours - theirs) / (abs(scale) or 1))
         if not worst <= BOUND:
             raise Failed(f"{what} {ours}, PyTorch {theirs}")

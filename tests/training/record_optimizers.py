@@ -43,8 +43,31 @@ class Muon(torch.optim.Muon):
         self.rest.step(closure)
 
 
+class Averaged:
+    """AdamW, and an exponential moving average of the parameters."""
+    made = []  # the modules of averages
+
+    def __init__(self, module, decay, **options):
+        self.module, self.optimizer = module, torch.optim.AdamW(module.parameters(), **options)
+        self.defaults, self.param_groups = self.optimizer.defaults, self.optimizer.param_groups
+        self.zero_grad = self.optimizer.zero_grad
+        self.average = torch.optim.swa_utils.AveragedModel(module, multi_avg_fn=torch.optim.swa_utils.get_ema_multi_avg_fn(decay))
+        self.made.append(self.average)
+
+    def step(self):
+        self.optimizer.step()
+        self.average.update_parameters(self.module)
+
+
+def losses_of_averages(data, batch):
+    """The losses of the first micro-batch with the averages after the last step, in the order of training."""
+    arguments = [torch.from_numpy(value[:batch]) for value in data.values()]
+    return [module(*arguments).item() for module in Averaged.made]
+
+
 # Name: the model, the optimizer as rankc takes it, what makes it, and further options of rankc.
 OPTIMIZERS = {
+    "averaged": ("gpt2", "adamw:lr=0.003", lambda m: Averaged(m, 0.9, lr=0.003), ["--ema", "0.9"]),
     "muon": ("gpt2", "muon:lr=0.01", lambda m: Muon(m, [], {"lr": 0.01, "weight_decay": 0.1}, lr=0.01)),
     "muon_matched": ("gpt2", "muon:lr=0.005,momentum=0.8,nesterov=0,ns_steps=3,weight_decay=0.01,adjust_lr_fn=match_rms_adamw",
                      lambda m: Muon(m, ["wte", "wpe"], {"lr": 0.001, "betas": (0.9, 0.95), "weight_decay": 0}, lr=0.005, momentum=0.8,
@@ -83,7 +106,13 @@ def main():
         model, text, make_optimizer, *more = OPTIMIZERS[name]
         case = Case(*CASES[model])._replace(optimizer=text, make_optimizer=make_optimizer, options=more[0] if more else ())
         module, data = make(model, case)
-        reference = {"model": model, **reference_of(model, case, module, data, MICRO_BATCHES)}
+        reference = {"model": model, "batch": case.data[0], **reference_of(model, case, module, data, MICRO_BATCHES)}
+        if Averaged.made:
+            averages = iter(losses_of_averages(data, case.data[0]))
+            for runs in reference["steps"].values():
+                for run in runs.values():
+                    run["averaged_loss"] = next(averages)
+            Averaged.made.clear()
         (options.out / f"{name}.json").write_text(json.dumps(reference) + "\n")
         print(name, reference["steps"][1]["f64"]["loss"][::6], flush=True)
 

@@ -276,9 +276,18 @@ static int (*const actions[ACTIONS])(struct cli *, struct checkpoint *) = {
     [ACTION_CKPT_TO_ONNX] = to_onnx, [ACTION_CKPT_TO_PEFT] = to_peft,
 };
 
+static int take_averages(struct cli *cli, struct checkpoint *checkpoint) {
+    const enum action action = cli->options->action;
+    struct rt_reason why;
+    if (action != ACTION_CKPT_MERGE && action != ACTION_CKPT_TO_ONNX && action != ACTION_CKPT_TO_PEFT)
+        return diag_error(cli->diags, 200, EXIT_USAGE, NULL, "--averaged is for merge, to-onnx and to-peft");
+    return rt_saved_average(checkpoint->saved, &why) ? 0 : checkpoint_refused(checkpoint, cli, &why);
+}
+
 int cli_ckpt(struct cli *cli) {
     struct checkpoint checkpoint;
     int status = checkpoint_open(&checkpoint, cli->options->operands[0], cli);
+    if (!status && cli->options->averaged) status = take_averages(cli, &checkpoint);
     if (!status) status = actions[cli->options->action](cli, &checkpoint);
     checkpoint_close(&checkpoint);
     return status;

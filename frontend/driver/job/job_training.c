@@ -30,6 +30,14 @@ static int read_positive(struct job *job, const char *option, const char *text, 
                       diag_quote(job->diags, text));
 }
 
+static int read_average(struct job *job) {
+    double *decay = &job->training.ema;
+    if (read_positive(job, "--ema", job->options->ema, decay) < 0) return -1;
+    if (*decay < 1) return 0;
+    return diag_error(job->diags, 205, EXIT_USAGE, NULL, "--ema takes a number less than 1, not %s",
+                      diag_quote(job->diags, job->options->ema));
+}
+
 /* nnScaler's use_async_reducer and reducer_bucket_cap_mb. */
 static int read_buckets(struct job *job) {
     double mb = 0;
@@ -46,6 +54,7 @@ static int refuse_training(const struct job *job) {
                                                  OPT_PARAM,
                                                  OPT_INIT,
                                                  OPT_LORA,
+                                                 OPT_EMA,
                                                  OPT_CLIP_GRAD_NORM,
                                                  OPT_LOSS,
                                                  OPT_SYNC_BATCH_NORM,
@@ -178,7 +187,8 @@ int job_read_training(struct job *job) {
         read_optimizer(job, &of_model) < 0 ||
         lr_schedule_parse(&training->lr_schedule, options->lr_schedule, job->diags) < 0 ||
         read_positive(job, "--clip-grad-norm", options->clip_grad_norm, &training->clip_grad_norm) < 0 ||
-        read_buckets(job) < 0 || amp_parse(&training->amp, options->amp, job->arena, job->diags) < 0 ||
+        read_average(job) < 0 || read_buckets(job) < 0 ||
+        amp_parse(&training->amp, options->amp, job->arena, job->diags) < 0 ||
         fp8_parse(&training->fp8, options->fp8, job->arena, job->diags) < 0 ||
         recompute_parse(&recompute, decisions->recompute, job->diags) < 0)
         return -1;

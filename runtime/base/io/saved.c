@@ -383,6 +383,32 @@ const struct rt_saved_tensor *rt_saved_find(const struct rt_saved *saved, enum r
     return found ? *found : NULL;
 }
 
+/* The average of the parameter; NULL: it has none. */
+static const struct rt_saved_tensor *average_of(const struct rt_saved *saved, const struct rt_saved_tensor *tensor) {
+    const char *name = tensor->copy_of ? tensor->copy_of : tensor->name;
+    const size_t size = strlen(name) + sizeof ".ema";
+    char *own = malloc(size);
+    if (own) snprintf(own, size, "%s.ema", name);
+    const struct rt_saved_tensor *state = own ? rt_saved_find(saved, RT_SAVED_OPTIMIZER, own) : NULL;
+    free(own);
+    return state && state->dtype == tensor->dtype && state->ndim == tensor->ndim &&
+                   memcmp(state->dims, tensor->dims, (size_t)tensor->ndim * sizeof *tensor->dims) == 0
+               ? state
+               : NULL;
+}
+
+bool rt_saved_average(struct rt_saved *saved, struct rt_reason *why) {
+    struct tensors *parameters = &saved->kind[RT_SAVED_PARAMETERS];
+    bool any = false;
+    for (int i = 0; i < parameters->n; i++) {
+        const struct rt_saved_tensor *average = average_of(saved, &parameters->at[i]);
+        if (average) parameters->at[i].parts = average->parts;
+        any = any || average;
+    }
+    return any || rt_refuse_kind(why, RT_REASON_MISMATCH, "'%s' has no averages: it was trained without --ema",
+                                 rt_quote_text(saved->path).text);
+}
+
 int rt_saved_files(const struct rt_saved *saved) {
     return saved->nfiles;
 }

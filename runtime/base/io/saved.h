@@ -71,6 +71,10 @@ const struct rt_saved_tensor *rt_saved_find(const struct rt_saved *saved, enum r
 int rt_saved_files(const struct rt_saved *saved);
 const struct rt_saved_file *rt_saved_file(const struct rt_saved *saved, int index);
 
+/* From now on each parameter has the values of its average, the optimizer's state NAME.ema, if it has one. Refused:
+ * none has. */
+bool rt_saved_average(struct rt_saved *saved, struct rt_reason *why);
+
 /* Reads elements [start, start + count) of a region of the tensor to `to`. Refused: a chunk that the region needs does
  * not have its hash, or no file has the element. */
 bool rt_saved_read(struct rt_saved *saved, const struct rt_saved_tensor *tensor, const struct rt_region *region,
