@@ -2,6 +2,7 @@
 
 #include <string.h>
 
+#include "ir/base/map.h"
 #include "ir/op.h"
 #include "passes/plan/stages.h"
 #include "passes/train/training.h"
@@ -46,6 +47,26 @@ static bool connects(const struct node *node) {
     return updates && node->op->kind == OP_ELEMENTWISE;
 }
 
+/* Joins each state with its parameter, whose name its own begins with: no elementwise node connects them where the
+ * optimizer computes with whole matrices in between. */
+static void join_states(const struct zero *z) {
+    struct arena *arena = z->graph->arena;
+    struct map weights;
+    map_init(&weights, arena);
+    for (int i = 0; i < z->graph->updates.n; i++) {
+        const int id = z->graph->updates.at[i].weight;
+        if (tensor_at(z, id)->kind == TENSOR_WEIGHT)
+            map_put(&weights, tensor_at(z, id)->name, strlen(tensor_at(z, id)->name), id);
+    }
+    for (int i = 0; i < z->graph->updates.n; i++) {
+        const int id = z->graph->updates.at[i].weight;
+        const char *name = tensor_at(z, id)->name, *dot = strrchr(name, '.');
+        const int weight =
+            tensor_at(z, id)->kind == TENSOR_STATE && dot ? map_get(&weights, name, (size_t)(dot - name)) : -1;
+        if (weight >= 0 && tensor_same_shape(tensor_at(z, id), tensor_at(z, weight))) join(z, id, weight);
+    }
+}
+
 static void find_families(const struct zero *z) {
     for (int t = 0; t < z->graph->tensors.n; t++) z->family[t] = t;
     for (int i = 0; i < z->graph->order.n; i++) {
@@ -58,6 +79,7 @@ static void find_families(const struct zero *z) {
         const struct update *update = &z->graph->updates.at[i];
         if (!is_single(z, update->value)) join(z, update->weight, update->value);
     }
+    join_states(z);
 }
 
 static bool may_cut(const struct zero *z, int weight) {
