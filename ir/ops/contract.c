@@ -223,6 +223,19 @@ DIMS_FN(dims_sum_all) {
     return 0;
 }
 
+/* No dimension can be divided. */
+DIMS_FN(dims_whole) {
+    const struct tensor *x = input(graph, node, 0);
+    struct operand *in = &dims->operand[0], *out = &dims->operand[1];
+    (void)why;
+    in->ndim = out->ndim = x->ndim;
+    for (int d = 0; d < x->ndim; d++) {
+        dims_set(in, d, dims_factor(dims, "n", d, x->dims[d], FACTOR_WHOLE));
+        dims_set(out, d, in->dim[d].factor[0]);
+    }
+    return 0;
+}
+
 EVAL(eval_sum_squares) {
     struct number sum = {true, 0, 0};
     for (int64_t i = 0; i < tensor_elements(eval->in[0]); i++) {

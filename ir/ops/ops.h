@@ -22,6 +22,7 @@ DIMS_FN(dims_along);
 DIMS_FN(dims_class_terms);
 DIMS_FN(dims_reduce);
 DIMS_FN(dims_sum_all);
+DIMS_FN(dims_whole);
 DIMS_FN(dims_det);
 DIMS_FN(dims_suppress);
 DIMS_FN(dims_topk);

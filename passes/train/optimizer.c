@@ -10,6 +10,7 @@
 #include "passes/train/training.h"
 
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "ir/base/map.h"
@@ -308,13 +309,26 @@ static bool add_name(struct optimizing *o, struct build_scope *scope, const char
     return cast >= 0;
 }
 
+/* Adds a state as column `states` describes it: "m", or "r/1" with the last, "r/2" with the last but one dimension of
+ * extent 1. */
+static int add_kept(struct optimizing *o, const char *described, int weight) {
+    const char *name = arena_copy(o->graph->arena, described, strcspn(described, "/"));
+    const int state = add_state(o, name, weight, false),
+              from_end = described[strlen(name)] ? atoi(described + strlen(name) + 1) : 0;
+    struct tensor *t = &o->graph->tensors.at[state];
+    if (from_end) t->dims[t->ndim - from_end] = 1;
+    return state;
+}
+
 /* Lists the parameter, "p", and its states, by the names of the row. */
 static void list_kept(struct optimizing *o, const struct parameter *p, const char *states, struct build_scope *kept) {
     *kept = (struct build_scope){.n = 0};
     for (const char *at = states; *at; at += strspn(at, " ")) {
-        const char *name = arena_copy(o->graph->arena, at, strcspn(at, " "));
-        build_scope_tensor(kept, name, add_state(o, name, p->weight, false));
-        at += strlen(name);
+        const size_t length = strcspn(at, " ");
+        const char *described = arena_copy(o->graph->arena, at, length);
+        build_scope_tensor(kept, arena_copy(o->graph->arena, at, strcspn(described, "/")),
+                           add_kept(o, described, p->weight));
+        at += length;
     }
     build_scope_tensor(kept, "p", p->weight);
 }
@@ -355,11 +369,52 @@ static int orthogonal(struct optimizing *o, const struct build_scope *numbers, i
     return x < 0 ? -1 : build1(&o->builder, OP_Whole, x);
 }
 
-/* What updates compute of whole matrices, by name: u = orthogonal(expression). */
+static int whole(struct optimizing *o, const struct build_scope *numbers, int x) {
+    (void)numbers;
+    return build1(&o->builder, OP_Whole, x);
+}
+
+/* Means over a dimension, counted from the end, which keeps extent 1. */
+static int mean_along(struct optimizing *o, const struct build_scope *numbers, int x, int from_end) {
+    const int64_t axis = o->graph->tensors.at[x].ndim - from_end;
+    const struct attr attrs[] = {attr_of_ints("axes", 1, &axis), attr_of_int("keepdims", 1)};
+    struct build_scope scope = *numbers;
+    build_scope_number(&scope, "extent", (double)o->graph->tensors.at[x].dims[axis]);
+    const int sum = build(&o->builder, OP_ReduceSum, 1, &x, 2, attrs);
+    if (sum < 0) return -1;
+    build_scope_tensor(&scope, "sum", sum);
+    return build_expr(&o->builder, &scope, "sum / extent");
+}
+
+static int row_means(struct optimizing *o, const struct build_scope *numbers, int x) {
+    return mean_along(o, numbers, x, 1);
+}
+
+static int column_means(struct optimizing *o, const struct build_scope *numbers, int x) {
+    return mean_along(o, numbers, x, 2);
+}
+
+/* The root of the mean of squares. */
+static int rms(struct optimizing *o, const struct build_scope *numbers, int x) {
+    const struct attr to = attr_of_text("to", "f64");
+    struct build_scope scope = {.dtype = RT_F64};
+    const int squares = build(&o->builder, OP_SumSquares, 1, &x, 1, &to);
+    if (squares < 0) return -1;
+    build_scope_tensor(&scope, "squares", squares);
+    build_scope_number(&scope, "count", (double)tensor_elements(&o->graph->tensors.at[x]));
+    x = build_expr(&o->builder, &scope, "sqrt(squares / count)");
+    return x < 0 ? -1 : build_cast(&o->builder, x, numbers->dtype);
+}
+
+/* What updates compute of whole tensors, by name: u = orthogonal(expression). */
 static const struct {
     const char *name;
     int (*build)(struct optimizing *o, const struct build_scope *numbers, int x);
-} functions[] = {{"orthogonal", orthogonal}};
+} functions[] = {{"orthogonal", orthogonal},
+                 {"whole", whole},
+                 {"row_means", row_means},
+                 {"column_means", column_means},
+                 {"rms", rms}};
 
 /* The value of "name = expression", or of "name = function(expression)" with a function of the table. */
 static int value_of_statement(struct optimizing *o, struct build_scope *scope, const char *name,

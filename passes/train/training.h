@@ -10,6 +10,7 @@
 /* A row of optimizers.def, whose head describes the columns. */
 struct optimizer {
     const char *name, *when, *needs, *options, *states, *scalars, *decay, *update, *help, *rest;
+    bool stacks;
 };
 
 /* A row of inits.def, whose head describes the columns. */

@@ -45,9 +45,22 @@ static double evaluate(const char *text, expr_lookup look_up, const void *env, s
     return value.is_float ? value.f : (double)value.i;
 }
 
-/* True if the options fulfil the condition; "" is none. */
-static bool holds(const char *condition, const struct named_options *options, struct arena *arena) {
-    return !*condition || evaluate(condition, look_up_option, options, arena) != 0;
+/* The names in columns `when` and `needs` of optimizers.def. */
+struct optimizer_scope {
+    const struct named_options *options;
+    int ndim;
+};
+
+static struct number look_up_optimizer(const void *env, const char *name) {
+    const struct optimizer_scope *scope = env;
+    if (strcmp(name, "ndim") == 0) return (struct number){true, scope->ndim, 0};
+    return look_up_option(scope->options, name);
+}
+
+/* True if the options fulfil the condition for parameters of so many dimensions; "" is none. */
+static bool holds(const char *condition, const struct named_options *options, int ndim, struct arena *arena) {
+    const struct optimizer_scope scope = {options, ndim};
+    return !*condition || evaluate(condition, look_up_optimizer, &scope, arena) != 0;
 }
 
 static void set_option(struct named_options *options, const char *name, double value) {
@@ -68,9 +81,16 @@ static int start_choice(struct optimizer_choice *choice, const char *option, con
     return 0;
 }
 
-static void settle_row(struct optimizer_choice *choice, struct arena *arena);
+/* Selects the last row of the optimizer's name whose column `when` applies. */
+static void choose_row(struct optimizer_choice *choice, int ndim, struct arena *arena) {
+    const char *name = choice->row->name;
+    for (int i = 0; i < noptimizers; i++)
+        if (strcmp(optimizers[i].name, name) == 0 && holds(optimizers[i].when, &choice->options, ndim, arena))
+            choice->row = &optimizers[i];
+}
 
-/* The optimizer of parameters that are no matrices, with the same learning rate and weight decay. */
+/* The optimizer of parameters that are no matrices, with the same learning rate and weight decay; with all options if
+ * it is a row of the same name. */
 static void settle_rest(struct optimizer_choice *choice, struct arena *arena) {
     static const char *const same[] = {"lr", "weight_decay"};
     struct optimizer_choice *rest = ARENA_NEW(arena, struct optimizer_choice);
@@ -78,16 +98,14 @@ static void settle_rest(struct optimizer_choice *choice, struct arena *arena) {
     if (!choice->row->rest || start_choice(rest, choice->options.option, choice->row->rest, arena, NULL) < 0) return;
     for (size_t i = 0; i < sizeof same / sizeof *same; i++)
         set_option(&rest->options, same[i], named_options_value(&choice->options, same[i], 0));
-    settle_row(rest, arena);
+    if (strcmp(rest->row->name, choice->row->name) == 0) rest->options = choice->options;
+    choose_row(rest, 1, arena);
     choice->rest = rest;
 }
 
-/* Selects the last row of the optimizer's name whose column `when` applies. */
+/* Selects the rows for the options. */
 static void settle_row(struct optimizer_choice *choice, struct arena *arena) {
-    const char *name = choice->row->name;
-    for (int i = 0; i < noptimizers; i++)
-        if (strcmp(optimizers[i].name, name) == 0 && holds(optimizers[i].when, &choice->options, arena))
-            choice->row = &optimizers[i];
+    choose_row(choice, 2, arena);
     settle_rest(choice, arena);
 }
 
@@ -100,9 +118,10 @@ int optimizer_parse(struct optimizer_choice *choice, const char *text, struct ar
 
 static int check_options(const struct optimizer_choice *choice, struct arena *arena, struct diags *diags) {
     const struct optimizer *row = choice->row;
-    if (holds(row->needs, &choice->options, arena)) return 0;
+    if (holds(row->needs, &choice->options, 2, arena)) return 0;
+    const bool by_option = *row->when && !row->rest;
     return diag_error(diags, 205, EXIT_USAGE, choice->options.option, "%s%s%s needs %s", row->name,
-                      *row->when ? " with " : "", row->when, row->needs);
+                      by_option ? " with " : "", by_option ? row->when : "", row->needs);
 }
 
 int optimizers_check(const struct training *training, struct arena *arena, struct diags *diags) {
@@ -186,7 +205,8 @@ const struct parameter_rule *parameter_rule_of(const struct training *training, 
 const struct optimizer_choice *optimizer_choice_of(const struct training *training, const struct tensor *weight) {
     const struct parameter_rule *rule = parameter_rule_of(training, weight);
     const struct optimizer_choice *choice = rule ? &rule->optimizer : &training->optimizer;
-    return choice->rest && weight->ndim != 2 ? choice->rest : choice;
+    const bool fits = weight->ndim == 2 || (weight->ndim > 2 && choice->row->stacks);
+    return choice->rest && !fits ? choice->rest : choice;
 }
 
 /* Whether the pattern matches a weight that is not a constant. */

@@ -293,7 +293,7 @@ ROWS = [
     *[training(f"G12 {o}", r"E0205\]", "--optimizer", o)
       for o in ("sgd:lr=nan", "sgd:lr=-1", "sgd:lr=inf", "sgd:lr=1e39", "sgd:lr=", "sgd:lr", "sgd:lr=1x",
                 "adam:beta1=1", "adamw:beta2=1.5", "adam:beta1=-0.1", "adam:eps=nan", "adamw:weight_decay=-1", "sgd:momentum=1e999",
-                "adagrad:beta1=0.5", "adam:=1", "muon:ns_steps=100", "muon:ns_steps=2.5", "muon:adjust_lr_fn=0", "muon:ns_b=-1e10")],
+                "adagrad:beta1=0.5", "adam:=1", "muon:ns_steps=100", "adafactor:beta2_decay=0.1", "adafactor:d=0.5", "muon:ns_steps=2.5", "muon:adjust_lr_fn=0", "muon:ns_b=-1e10")],
     training("G12 muon right", "", "--optimizer", "muon:ns_b=-4,adjust_lr_fn=match_rms_adamw,ns_steps=0", exit=0),
     training("G12 param optimizer", "", "--param", "*:optimizer=sgd,momentum=0.9", "--param", "*:optimizer=lion", exit=0),
     training("G12 param optimizer unknown", r"E0202\].*unknown optimizer 'adamy'", "--param", "*:optimizer=adamy"),

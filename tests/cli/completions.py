@@ -20,7 +20,7 @@ LINES = [
     ("rankc sh", ["show"]),
     ("rankc compile m.onnx --reuse mo", ["moo"]),
     ("rankc compile m.onnx --reuse=mo", ["--reuse=moo"]),
-    ("rankc compile m.onnx --optimizer ada", ["adam", "adamw", "adagrad"]),
+    ("rankc compile m.onnx --optimizer ada", ["adam", "adamw", "adagrad", "adafactor"]),
     ("rankc compile m.onnx --optimizer adamw:", ["adamw:" + key for key in ("lr=", "beta1=", "beta2=", "eps=", "weight_decay=", "amsgrad=")]),
     ("rankc compile m.onnx --optimizer=adamw:lr=0.1,we", ["--optimizer=adamw:lr=0.1,weight_decay="]),
     ("rankc compile m.onnx --optimizer=adamw:lr=0.1,lr=", []),

@@ -68,6 +68,9 @@ def losses_of_averages(data, batch):
 # Name: the model, the optimizer as rankc takes it, what makes it, and further options of rankc.
 OPTIMIZERS = {
     "averaged": ("gpt2", "adamw:lr=0.003", lambda m: Averaged(m, 0.9, lr=0.003), ["--ema", "0.9"]),
+    "adafactor": ("gpt2", "adafactor:lr=0.03,eps1=1e-6", of_torch("Adafactor", lr=0.03, eps=(1e-6, 1e-3))),
+    "adafactor_decayed": ("cnn", "adafactor:lr=0.01,beta2_decay=-0.5,eps1=1e-5,eps2=0.01,d=1.5,weight_decay=0.1",
+                          of_torch("Adafactor", lr=0.01, beta2_decay=-0.5, eps=(1e-5, 0.01), d=1.5, weight_decay=0.1)),
     "muon": ("gpt2", "muon:lr=0.01", lambda m: Muon(m, [], {"lr": 0.01, "weight_decay": 0.1}, lr=0.01)),
     "muon_matched": ("gpt2", "muon:lr=0.005,momentum=0.8,nesterov=0,ns_steps=3,weight_decay=0.01,adjust_lr_fn=match_rms_adamw",
                      lambda m: Muon(m, ["wte", "wpe"], {"lr": 0.001, "betas": (0.9, 0.95), "weight_decay": 0}, lr=0.005, momentum=0.8,
