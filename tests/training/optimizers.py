@@ -10,8 +10,8 @@ import itertools
 import os
 import sys
 
-from harness import (COMM, HERE, Failed, call, compile_case, data_of, folder_of, lines_of, model_of, names_of, needed, parser_of, plan_of,
-                     read_json, report)
+from harness import (COMM, HERE, Failed, call, compile_case, data_of, expect, folder_of, json_of, lines_of, model_of, names_of, needed,
+                     parser_of, plan_of, read_json, report)
 from train import BOUND, differences
 
 with needed():
@@ -34,11 +34,26 @@ def averaged_loss(rankc, model, reference, work):
     return float(np.load(f"{work}/out/loss.npy"))
 
 
+def bytes_of_states(rankc, reference, plan):
+    shown = json_of(rankc, "show", model_of(reference["model"]), "--train", "--optimizer", reference["optimizer"], *reference["options"],
+                    *plan_of(plan).options, "--json", "-q")
+    return shown["ranks"][0]["memory"]["optimizer"]
+
+
+def check_division(rankc, reference, plan):
+    """Two units divide the states by ZeRO, but for those of small parameters; factors of Adafactor are all small."""
+    divided, whole = (bytes_of_states(rankc, reference, text) for text in (plan, plan.split("+")[0]))
+    if not reference["optimizer"].startswith("adafactor"):
+        expect(whole / 2 <= divided < 0.6 * whole, f"{divided} bytes of {whole}")
+
+
 def check(rankc, target, name, plan, work):
     """The largest relative difference of any step."""
     reference, accumulate, worst = read_json(HERE, "optimizers", f"{name}.json"), 2 if "pp" in plan else 1, 0
     model, out, log = reference["model"], os.path.join(work, "out"), os.path.join(work, "log.jsonl")
     compile_case(rankc, model, plan, accumulate, out, reference["options"], reference["optimizer"], target)
+    if "use-zero" in plan:
+        check_division(rankc, reference, plan)
     expected = reference["steps"][str(plan_of(plan).units * accumulate)]["f64"]
     averages = ["--checkpoint-dir", f"{work}/checkpoints"] if "averaged_loss" in expected else []
     call(rankc, "train", out, *data_of(model, reference["inputs"]), "--steps", str(len(expected["loss"])), "--log", log, "--threads", "1",
