@@ -12,9 +12,6 @@ enum attention_kind { ATTENTION_PRODUCTS, ATTENTION_FLASH, ATTENTION_LIBRARY, AT
 /* From the word of option --attention; NULL: ATTENTION_PRODUCTS. */
 enum attention_kind attention_kind_of(const char *word);
 
-/* A search makes many plans, of which it verifies few. */
-enum verifying { VERIFY_PASSES, VERIFY_END, VERIFY_NEVER };
-
 struct machine;
 struct small_weights;
 struct policy_plugin;
@@ -53,7 +50,7 @@ struct pass_context {
     const struct target_kernel *kernels; /* by enum op_id, that of operators of the user last; NULL: the rows say all */
     const struct training *training; /* how parameters are updated (train/training.h); NULL: the graph says it all */
     struct weight_roles *roles;      /* what roles finds (roles.h) is added to it; NULL: nothing is kept, nor said */
-    enum verifying verifying;        /* when pipeline_run verifies the graph */
+    bool unverified;                 /* pipeline_run verifies no graph: a search makes many, and verifies one */
     bool verbose;                    /* remarks list all nodes or weights, not only the first */
     struct diags *diags;
 };

@@ -510,23 +510,26 @@ struct memory_rows {
     VEC(struct memory_row) all;
 };
 
-static struct memory_row *find_row(struct memory_rows *rows, const int64_t bytes[MEMORY_KINDS], struct arena *arena) {
+static int find_row(struct memory_rows *rows, const int64_t bytes[MEMORY_KINDS], struct arena *arena) {
     struct memory_row row = {0};
     for (int i = 0; i < rows->all.n; i++)
-        if (!memcmp(rows->all.at[i].bytes, bytes, sizeof row.bytes)) return &rows->all.at[i];
+        if (!memcmp(rows->all.at[i].bytes, bytes, sizeof row.bytes)) return i;
     memcpy(row.bytes, bytes, sizeof row.bytes);
     VEC_PUSH(arena, &rows->all, row);
-    return &rows->all.at[rows->all.n - 1];
+    return rows->all.n - 1;
 }
 
 static void read_rows(struct memory_rows *rows, const struct compiled_model *compiled, const char *key,
                       const struct rt_json **classes, bool used[MEMORY_KINDS], struct arena *arena) {
-    for (int64_t rank = 0; rank < compiled->runtime_ngpus; rank++) {
+    int *row = ARENA_ARRAY(arena, int, compiled->plan_ngpus); /* per rank of a scale unit */
+    for (int64_t rank = 0; rank < compiled->plan_ngpus; rank++) {
         int64_t bytes[MEMORY_KINDS];
-        memory_of_class(compiled, classes[rank % compiled->plan_ngpus], key, bytes);
+        memory_of_class(compiled, classes[rank], key, bytes);
         for (int i = 0; i < MEMORY_KINDS; i++) used[i] |= bytes[i] != 0;
-        VEC_PUSH(arena, &find_row(rows, bytes, arena)->ranks.all, rank);
+        row[rank] = find_row(rows, bytes, arena);
     }
+    for (int64_t rank = 0; rank < compiled->runtime_ngpus; rank++)
+        VEC_PUSH(arena, &rows->all.at[row[rank % compiled->plan_ngpus]].ranks.all, rank);
 }
 
 static int column_width(int kind) {

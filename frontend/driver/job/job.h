@@ -24,13 +24,13 @@ struct job {
     struct diags *diags;
     struct onnx_model *model; /* NULL where the input is text IR */
     bool whole;               /* compile the graph of a compiled model for one rank */
-    enum verifying verifying; /* of the plan; with VERIFY_NEVER, that of its ranks is not verified either */
-    bool named;               /* the files of weights are those that the text IR names */
-    struct graph *graph;      /* NULL until the model is imported */
-    struct graph *twin;       /* another specimen of it (ir/open.h); NULL: all sizes are fixed */
-    int specimen;             /* that the next import makes */
-    int first;                /* the first one that an import of open sizes tries */
-    const char *kept;         /* the graph.rir that is read instead of the model; NULL: none */
+    bool unverified;     /* neither the graph is verified after each pass nor the plan of its ranks: job_verify does */
+    bool named;          /* the files of weights are those that the text IR names */
+    struct graph *graph; /* NULL until the model is imported */
+    struct graph *twin;  /* another specimen of it (ir/open.h); NULL: all sizes are fixed */
+    int specimen;        /* that the next import makes */
+    int first;           /* the first one that an import of open sizes tries */
+    const char *kept;    /* the graph.rir that is read instead of the model; NULL: none */
     struct side_files side;
     struct directory_names names; /* the directories of the result */
     VEC(const char *) files;      /* paths by stored.file */
@@ -112,6 +112,8 @@ struct pass_context job_pass_context(struct job *job);
 int job_simplify(struct job *job);
 /* Runs the passes on job->graph and plans what each rank executes: all that an estimate needs. */
 int job_plan_ranks(struct job *job);
+/* Verifies the graph and the plan of its ranks. 0, or -1 after diagnostics. */
+int job_verify(struct job *job);
 /* Numbers the source files of the ranks of a plan that is only described: sources_number. */
 int job_number_sources(struct job *job);
 /* job_plan_ranks, then finds which ranks of the plan share a source file; also checks that the model's files did not

@@ -3,6 +3,7 @@
 
 #include "frontend/driver/program/build_program.h"
 #include "frontend/driver/job/job.h"
+#include "ir/verify.h"
 #include "passes/plan/file/plan_text.h"
 #include "runtime/base/io/file.h"
 
@@ -43,7 +44,7 @@ struct pass_context job_pass_context(struct job *job) {
     context.cache_dtype = cache_word(job);
     context.training = job_training(job);
     context.roles = &job->roles;
-    context.verifying = job->verifying;
+    context.unverified = job->unverified;
     context.verbose = job->options->verbose;
     context.diags = job->diags;
     return context;
@@ -126,9 +127,13 @@ static int plan_ranks(struct job *job) {
     job->decided.decisions.mesh = job->graph->mesh;
     if (pipeline_run(job->graph, &context, NULL) < 0) return -1;
     rankplan_make(&job->plan, job->graph, &job_target(job)->kernels);
-    if (job->verifying != VERIFY_NEVER && rankplan_verify(&job->plan, job->diags) < 0) return -1;
+    if (!job->unverified && rankplan_verify(&job->plan, job->diags) < 0) return -1;
     if (job->side.machine.name) job_estimate(job);
     return job->options->mem_limit ? check_memory(job) : 0;
+}
+
+int job_verify(struct job *job) {
+    return verify_graph(job->graph, job->diags) < 0 ? -1 : rankplan_verify(&job->plan, job->diags);
 }
 
 int job_plan_ranks(struct job *job) {

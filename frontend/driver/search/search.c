@@ -114,6 +114,21 @@ static void take_outcome(struct candidate *c, enum search_step step, const struc
     c->memory = outcome->part[OUTCOME_MEMORY];
 }
 
+/* Members of the candidate's family with the same stages differ from what is predicted of them as it does: what they
+ * keep is the same, but for what ZeRO divides. */
+static void correct_alike(const struct search *search, const struct candidate *c) {
+    const struct search_family *family = &search->families.at[c->family];
+    const double slower = c->seconds / c->predicted_seconds, more = c->memory - c->predicted_memory;
+    for (int i = 0; i < family->members.n; i++) {
+        struct candidate *m = &search->all.at[family->members.at[i]];
+        const bool alike = search_ways(m, AXIS_PIPELINE) > 1 && m->units == c->units && !search_own(m) &&
+                           decision_same(&decision_rows[DECIDES_schedule], &m->decisions, &c->decisions);
+        if (m->step != SEARCH_PREDICTED || m->refused || !alike) continue;
+        m->step = SEARCH_SHORTENED;
+        m->seconds *= slower, m->memory += more;
+    }
+}
+
 /* Plans the candidate completely, and keeps the plan if it is the best so far. */
 static void plan_completely(const struct searching *s, struct candidate *c) {
     struct search *search = s->search;
@@ -124,6 +139,7 @@ static void plan_completely(const struct searching *s, struct candidate *c) {
     take_outcome(c, SEARCH_PLANNED, &outcome);
     struct estimate *estimate = ARENA_NEW(s->arena, struct estimate);
     *estimate = outcome.estimate, c->estimate = estimate;
+    if (!c->refused && c->predicted_seconds > 0 && !search_own(c)) correct_alike(search, c);
     search->families.at[c->family].known = false;
     const bool best = search_first(search, SEARCH_PLANNED) == c;
     search_forget(best ? search->job : job, s->arena);
@@ -161,10 +177,11 @@ static void show_search(const struct searching *s) {
     rt_progress_say(s->progress, text, s->options->search_time ? fmax(left, 0) : -1, step);
 }
 
-/* In which order candidates bound others: with fewer ranks along context, of these with the smallest micro-batches, of
- * these with the faster form. */
-static int bounding_rank(const struct candidate *c, int smallest) {
-    return 4 * search_ways(c, AXIS_CONTEXT) + 2 * (c->batch != smallest) + (c->decisions.attention == ATTENTION_RING);
+/* In which order candidates bound others: with fewer ranks along context, of these with the smallest micro-batches or
+ * as much of one on each rank, of these with the faster form. */
+static int bounding_rank(const struct candidate *of, const struct candidate *c, int smallest) {
+    const bool near = of->batch == smallest || (search_same_share(c, of) && of != c);
+    return 4 * search_ways(of, AXIS_CONTEXT) + 2 * !near + (of->decisions.attention == ATTENTION_RING);
 }
 
 /* The first member with equal stages that is not predicted; -1: there is none. */
@@ -176,20 +193,20 @@ static int first_open(const struct search *search, const struct search_family *f
     return -1;
 }
 
-/* A candidate whose base, if it is predicted, bounds that of c: the same with fewer ranks along context, with the
- * smallest micro-batches or with the faster form; the first by bounding_rank. -1: there is none that was not
+/* A candidate whose base, if it is predicted, bounds that of c: the same with fewer ranks along context, with
+ * smaller micro-batches or with the faster form; the first by bounding_rank. -1: there is none that was not
  * predicted. */
 static int find_bounding(const struct searching *s, const struct candidate *c) {
     const int smallest = c->batch ? search_ways(c, AXIS_EXPERT) * search_ways(c, AXIS_DATA) : 0;
-    int found = -1, least = bounding_rank(c, smallest);
+    int found = -1, least = bounding_rank(c, c, smallest);
     for (int f = 0; f < s->search->families.n; f++) {
         const int open = first_open(s->search, &s->search->families.at[f]);
         if (open < 0) continue;
         const struct candidate *other = &s->search->all.at[open];
-        const int ranks = search_ways(other, AXIS_CONTEXT), rank = bounding_rank(other, smallest);
+        const int ranks = search_ways(other, AXIS_CONTEXT), rank = bounding_rank(other, c, smallest);
         struct candidate like = *c;
         if (rank >= least) continue;
-        if (other->batch == smallest) like.batch = smallest;
+        if (other->batch == smallest || search_same_share(c, other)) like.batch = other->batch;
         like.decisions.mesh.axis[AXIS_CONTEXT].size = ranks;
         if (ranks == 1 || search_has_faster_form(other, c)) search_take_form(&like, other);
         if (search_same_base(&like, other)) found = open, least = rank;
@@ -258,6 +275,7 @@ static void bound_all(const struct searching *s) {
 /* Without a candidate that is expected to fit: the one with the least memory that was not planned yet. */
 static struct candidate *smallest_of(struct search *search) {
     struct candidate *smallest = NULL;
+    for (int f = 0; f < search->families.n; f++) search_bound_family(search, &search->families.at[f]);
     for (int i = 0; i < search->all.n; i++) {
         struct candidate *c = &search->all.at[i];
         if (c->step == SEARCH_PLANNED || c->refused) continue;
@@ -376,8 +394,9 @@ static int by_time(const void *left, const void *right) {
 static void sort(struct search *search, const struct candidate *chosen, struct arena *arena) {
     struct ranked *ranked = ARENA_ARRAY(arena, struct ranked, search->all.n);
     for (int i = 0; i < search->all.n; i++) {
-        const struct candidate *c = &search->all.at[i];
+        struct candidate *c = &search->all.at[i];
         const bool small = c->memory <= search->limit;
+        if (c->step == SEARCH_BOUNDED) c->seconds = fmax(c->seconds, search->families.at[c->family].least);
         ranked[i] = (struct ranked){*c, c->refused                  ? 4
                                         : c->step == SEARCH_PLANNED ? 0
                                         : !small                    ? 3
@@ -433,7 +452,9 @@ int search_plan(const struct options *options, struct arena *arena, struct diags
     if (next != best) search->gap = fmax(0, 1 - next->seconds / best->seconds);
     sort(search, best, arena);
     if (options->measure_topk && measure(&s) < 0) return -1;
-    diags_append(model->job.diags, search->job->diags);
+    const int sound = job_verify(search->job);
+    diags_append(sound < 0 ? diags : model->job.diags, search->job->diags);
+    if (sound < 0) return -1;
     search->job->diags = model->job.diags;
     return 0;
 }

@@ -14,14 +14,17 @@
  * Time and memory of a candidate become known in steps, each of which costs more than the one before:
  *
  *   BOUNDED     by another candidate that is at least as fast: the same without recomputation (and with the time that
- *               recomputing takes at least), and with scale units in place of ranks along the axis context; one with
- *               larger micro-batches by the time that the smallest would take if kernels reached their rates at all
- *               sizes. By memory that is at least as small: what fewer ranks need, divided evenly among more
+ *               recomputing takes at least), and with scale units in place of ranks along context, with as many
+ *               sequences of a micro-batch each; one with larger micro-batches by the time that the smallest would
+ *               take if kernels reached their rates at all sizes. By memory that is at least as small: what fewer
+ *               ranks need, divided evenly among more. Only candidates whose base may be fast enough if no rank
+ *               waited or communicated are bounded one by one
  *   PREDICTED   from a plan of its "base": the same ways of tensor, context and data parallelism, without stages and
  *               scale units. Stages have whole layers and wait for (p - 1) / m of the time, and keep the activations of
  *               p micro-batches at most
  *   SHORTENED   from plans of the candidate for the model with fewer layers (Note [Shortened graphs]), of pipelines
- *               with fewer stages too: by how much such a plan differs from what is predicted of it
+ *               with fewer stages too: by how much such a plan differs from what is predicted of it; and from a
+ *               complete plan of a candidate with the same stages and another ZeRO
  *   PLANNED     from its complete plan
  *
  * Stages with unequal numbers of ranks are predicted from two plans: of the base, and of the base with the axis that
@@ -108,12 +111,21 @@ static inline const struct mesh_axis *search_own(const struct candidate *candida
 /* Candidates with the same base (search_same_base), which are predicted together. */
 struct search_family {
     VEC(int) members;        /* indices into `all` of the search, ascending */
+    int applied;             /* its members are bounded by so many of search.known, the first ones */
+    double least;            /* a lower bound of their seconds */
     bool known;              /* what follows is; false: a member has changed */
     int tried;               /* members that are refused or at least PREDICTED */
     int first[SEARCH_STEPS]; /* the first member that has taken the step and may fit; -1: there is none */
 };
 
+/* A base that is planned. */
+struct search_known {
+    struct candidate of;
+    const struct outcome *outcome;
+};
+
 struct search {
+    VEC(struct search_known) known;
     VEC(struct candidate) all; /* at last the chosen one first, then by time; those that are refused last */
     VEC(struct search_family) families;
     VEC(int) unequal; /* the candidates with an axis of some stages */
@@ -257,6 +269,8 @@ int search_tried(struct search *search);
 
 /* Predicts time and memory of the candidate from what the plan of its base says: Note [Search]. */
 void search_predict(const struct search *search, struct candidate *candidate, const struct outcome *base);
+/* The seconds of a candidate of that base on as many devices, whatever its stages, scale units and ZeRO, at least. */
+double search_least(const struct search *search, const struct candidate *candidate, const struct outcome *base);
 /* The plan of a base with which a candidate of equal stages would take as long, and need as much memory on its fullest
  * rank, as this one with unequal stages, whose two bases are known. */
 struct outcome search_unequal(const struct candidate *candidate);
@@ -269,13 +283,18 @@ double search_states(const struct search *search, const struct candidate *candid
 double search_activations(const struct search *search, const struct candidate *candidate, const struct outcome *base,
                           double share);
 
-/* Bounds the candidates that are not predicted yet by the plan of the base `of`, whose family is predicted. */
+/* Notes the plan of the base `of`, by which families of candidates that are not predicted yet are bounded when they are
+ * looked at. */
 void search_bound(struct search *search, const struct candidate *of, const struct outcome *outcome);
+/* Bounds the members of the family by all bases that are planned. */
+void search_bound_family(struct search *search, struct search_family *family);
 /* Bounds those with unequal stages by one that is predicted, with search_unequal. */
 void search_bound_unequal(struct search *search, const struct candidate *of, const struct outcome *mixed);
 /* True if attention of `c` communicates as much as that of `than` and in fewer steps, with more in memory, or if both
  * are alike. */
 bool search_has_faster_form(const struct candidate *c, const struct candidate *than);
+/* True if each rank along context has as many sequences of a micro-batch. */
+bool search_same_share(const struct candidate *c, const struct candidate *of);
 void search_take_form(struct candidate *c, const struct candidate *from);
 
 /* Seconds of the micro-batches of a step, without what is once a step. */

@@ -115,14 +115,31 @@ static void refresh(const struct search *search, struct search_family *family) {
     }
 }
 
+/* The first member that has taken the step `least`. *seconds: a lower bound of its time. */
+static int first_of(const struct search *search, struct search_family *family, enum search_step least,
+                    double *seconds) {
+    if (!family->known) refresh(search, family);
+    const int first = family->first[least];
+    const struct candidate *c = &search->all.at[first < 0 ? 0 : first];
+    *seconds = least_seconds(c);
+    if (c->step == SEARCH_BOUNDED) *seconds = fmax(*seconds, family->least * (1 - unequal_error));
+    return first;
+}
+
 struct candidate *search_first(struct search *search, enum search_step least) {
-    int first = -1;
-    for (int f = 0; f < search->families.n; f++) {
-        struct search_family *family = &search->families.at[f];
-        if (!family->known) refresh(search, family);
-        first = earlier_of(search, first, family->first[least]);
+    for (;;) {
+        double shortest = INFINITY, seconds;
+        int first = -1;
+        for (int f = 0; f < search->families.n; f++) {
+            const int of = first_of(search, &search->families.at[f], least, &seconds);
+            if (of >= 0 && (seconds < shortest || (seconds == shortest && of < first))) first = of, shortest = seconds;
+        }
+        if (first < 0) return NULL;
+        struct search_family *family = &search->families.at[search->all.at[first].family];
+        if (least > SEARCH_BOUNDED || search->all.at[first].step > SEARCH_BOUNDED || family->applied == search->known.n)
+            return &search->all.at[first];
+        search_bound_family(search, family);
     }
-    return first < 0 ? NULL : &search->all.at[first];
 }
 
 int search_tried(struct search *search) {

@@ -58,7 +58,7 @@ static int check_constraints(const struct search_model *model, struct arena *are
         return constraints_check(constraints, model->job.graph, diags);
     struct arena *scratch = arena_scratch(arena);
     struct job whole = model->job;
-    whole.graph = graph_copy(model->job.graph, scratch), whole.verifying = VERIFY_NEVER;
+    whole.graph = graph_copy(model->job.graph, scratch), whole.unverified = true;
     const struct pass_context context = job_pass_context(&whole);
     const bool sound = pipeline_run(whole.graph, &context, pass_find("prune")) == 0 &&
                        constraints_check(constraints, whole.graph, diags) == 0;
@@ -265,8 +265,7 @@ static struct job *plan_with(const struct search_model *model, const struct opti
     struct job *job = ARENA_NEW(scratch, struct job);
     struct graph *graph = copy_of(model, times, scratch);
     *options = search_options(given, candidate, scratch);
-    *job = (struct job){.options = options, .arena = scratch, .diags = diags};
-    job->verifying = times ? VERIFY_NEVER : VERIFY_END;
+    *job = (struct job){.options = options, .arena = scratch, .diags = diags, .unverified = true};
     *outcome = (struct outcome){0};
     diags_init(diags, scratch);
     bool planned = job_take(job, &model->job, graph) == 0;

@@ -242,20 +242,24 @@ static double tied_slots(const struct search *search, const struct candidate *c)
     return tied_gradients(search, c) * fmin(slots, (double)search_micro_batches(search->given, c));
 }
 
-/* Seconds of a step that ZeRO 2 and 3 save since ranks work on slices of gradients and parameters. Sums of
+/* Seconds of a micro-batch that ranks with slices of all gradients and parameters save, as with ZeRO 2 and 3. Sums of
  * gradients are added to slices: three times their bytes are moved, of which a cast before the sums takes back two
  * thirds with --amp. ZeRO 3 casts slices of the parameters too, for each phase that reads them. */
-static double slicing(const struct search *search, const struct candidate *c, const struct outcome *base,
+static double slicing(const struct search *search, const struct candidate *c, const struct outcome *base, int64_t zero,
                       double micro_batches) {
-    const double share = 1.0 / search_ways(c, AXIS_PIPELINE);
     const double bandwidth = search->machine.bandwidth * search->machine.traffic;
     const double adds = micro_batches > 1 ? (search->given->amp ? 1 : 3) * base->part[OUTCOME_GRADIENTS] : 0;
-    const double casts = c->decisions.zero == 3 && search->given->amp
-                             ? (c->decisions.recompute ? 2 : 1) * base->part[OUTCOME_WEIGHTS]
-                             : 0;
-    if (c->decisions.zero < 2 || bandwidth <= 0) return 0;
-    const double slices = share * (1 - 1 / zero_ranks(c));
-    return search->machine.correction * micro_batches * slices * (adds + casts) / bandwidth;
+    const double casts =
+        zero == 3 && search->given->amp ? (c->decisions.recompute ? 2 : 1) * base->part[OUTCOME_WEIGHTS] : 0;
+    return zero < 2 || bandwidth <= 0 ? 0 : search->machine.correction * (adds + casts) / bandwidth;
+}
+
+double search_least(const struct search *search, const struct candidate *c, const struct outcome *base) {
+    const double worked = search_working(base->part) / base->micro_batches;
+    double ranks = 1;
+    for (int a = 0; a < AXIS_PIPELINE; a++) ranks *= search_ways(c, (enum axis_role)a);
+    return (worked - fmin(worked / 2, slicing(search, c, base, 3, INFINITY))) * ranks /
+           ((double)search->given->runtime_ngpus * search_samples(c));
 }
 
 /* Seconds of a micro-batch in which a rank waits for what its stages receive: of two stages, each from one side. The
@@ -288,7 +292,8 @@ void search_predict(const struct search *search, struct candidate *c, const stru
         part[OUTCOME_UPDATE] > 0 ? exchanging(search, c, base, micro, worked) : (struct exchange){0};
     double seconds = (worked + micro * receiving(search, c, base) + exchange.each) * (1 + outline.waiting / micro);
     seconds += exchange.once;
-    seconds -= fmin(worked / 2, slicing(search, c, base, micro));
+    seconds -=
+        fmin(worked / 2, micro / stages * (1 - 1 / zero_ranks(c)) * slicing(search, c, base, c->decisions.zero, micro));
     seconds += part[OUTCOME_UPDATE] / stages / (c->decisions.zero ? zero_ranks(c) : 1);
     c->seconds = seconds / (c->units * micro * search_samples(c));
     c->memory = search_states(search, c, base) + search_activations(search, c, base, 1) + tied_slots(search, c);

@@ -214,12 +214,14 @@ static double balance(const struct places *p, int stages, struct arena *arena, i
     best[0] = 0;
     for (int s = 1; s <= stages; s++)
         for (int j = s; j < p->n; j++)
-            for (int i = s - 1; i < j; i++) {
+            for (int i = j - 1; i >= s - 1; i--) {
+                const double computing = (p->cost[j] - p->cost[i]) / p->ranks[s - 1];
+                if (computing > best[s * p->n + j]) break; /* earlier boundaries leave this stage even more */
                 if (p->first_given && (p->at[i] > p->first_given[s - 1] || p->at[j] <= p->last_given[s - 1])) continue;
-                const double stage = (p->cost[j] - p->cost[i]) / p->ranks[s - 1] + p->crossing[i] + p->crossing[j] +
-                                     (p->stay[j] == p->stay[i] ? AVOIDED : 0);
+                const double stage =
+                    computing + p->crossing[i] + p->crossing[j] + (p->stay[j] == p->stay[i] ? AVOIDED : 0);
                 const double slowest = fmax(best[(s - 1) * p->n + i], stage);
-                if (slowest >= best[s * p->n + j]) continue;
+                if (slowest > best[s * p->n + j] || slowest >= IMPOSSIBLE) continue;
                 best[s * p->n + j] = slowest;
                 from[s * p->n + j] = i;
             }
