@@ -157,6 +157,32 @@ def optimum_of_mixtures():
     assert all(p["rejected"] for p in got["search"]["plans"][1:])
 
 
+def generation():
+    """Of a step that adds a token to so many texts on all devices, the search finds the most tokens a second: the best of
+    all meshes whose scale units share the texts. Each of these has its cache, so that a step has one micro-batch."""
+    devices, chosen = 8, set()
+    for texts in (8, 64):
+        common = ["--model-config", "llama3-8b", "--inference", "--decode", "--dim", "past=8191", "--machine", "h100", "--runtime-ngpus",
+                  str(devices)]
+        best = (math.inf, "")
+        for tensor, pipeline in itertools.product((1, 2, 4, 8), repeat=2):
+            if tensor * pipeline > devices:
+                continue
+            args = ["--pas", f"hybrid:tensor={tensor},pipeline={pipeline}", "--dim", f"batch={texts * tensor * pipeline // devices}"]
+            found = plan(*common, *args)["estimate"]
+            if found["memory"] <= found["device_memory"]:
+                best = min(best, (found["step_s"], " ".join(args)))
+        got = plan(*common, "--pas", "autodist", "--global-batch", str(texts))
+        print(f"generation, {texts} texts: search {got['estimate']['step_s']:.5g}, optimum {best[0]:.5g} ({best[1]})")
+        assert got["estimate"]["step_s"] <= best[0] * 1.0001
+        for options in (p["options"] for p in got["search"]["plans"] if "@" not in p["options"]):  # of equal stages
+            ranks = math.prod(int(n) for n in re.findall(r"(?:tensor|pipeline|context)=(\d+)", options))
+            batch = re.search(r"batch=(\d+)", options)
+            assert devices // ranks * int(batch[1] if batch else 1) == texts, options
+        chosen.add(got["search"]["plans"][0]["options"])
+    assert len(chosen) == 2, chosen
+
+
 def optimum_of_groups():
     """With slow links between nodes, the search finds the best of all ZeRO stages and groups; --require takes one."""
     devices, model = 8, SMALL
@@ -503,7 +529,7 @@ def main():
     global RANKC
     RANKC = rankc_of(__doc__)
     for case in (published, limits, smallest, pipelines_and_grouped_heads, inference_in_stages, compiled, machine_files, constraints, measured,
-                 optimum, optimum_of_mixtures, optimum_of_groups, optimum_of_unequal_stages, optimum_of_runs, optimum_of_rings, batches_of_files, few_micro_batches, promising):
+                 optimum, optimum_of_mixtures, optimum_of_groups, optimum_of_unequal_stages, optimum_of_runs, optimum_of_rings, generation, batches_of_files, few_micro_batches, promising):
         case()
 
 

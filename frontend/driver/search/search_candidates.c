@@ -396,13 +396,15 @@ static void add_forms(const struct listing *l, struct candidate candidate) {
     }
 }
 
+/* A step of generation has one micro-batch, whose texts have their caches in memory. */
 static void add_batches(const struct listing *l, struct candidate candidate) {
     const int ranks =
         search_ways(&candidate, AXIS_EXPERT) * search_ways(&candidate, AXIS_DATA); /* that divide a micro-batch */
-    const bool varies = search_smallest_batch(l->options) > 0;
-    for (int sequences = 1; sequences <= (varies ? MOST_SEQUENCES : 1); sequences++) {
+    const bool varies = search_smallest_batch(l->options) > 0, whole = varies && l->options->decode;
+    const int all = (int)(l->options->global_batch / candidate.units / ranks);
+    for (int sequences = whole ? all : 1; sequences <= (whole ? all : varies ? MOST_SEQUENCES : 1); sequences++) {
         candidate.batch = varies ? sequences * ranks : 0;
-        if (is_allowed(l, &candidate)) add_forms(l, candidate);
+        if (sequences && is_allowed(l, &candidate)) add_forms(l, candidate);
     }
 }
 
