@@ -87,7 +87,7 @@ def main():
 
 Written by `bench/search_times.py`: seconds of processor time of `rankc plan --pas autodist --machine h100 --amp bf16`,
 which has one thread, the least of {args.runs} runs. Candidates are measured on models with few layers
-([search.h](../frontend/driver/search/search.h)), so the time that grows with the number of layers and of stages is mostly that
+([search.h](../../frontend/driver/search/search.h)), so the time that grows with the number of layers and of stages is mostly that
 of the complete plan of the chosen candidate. [autodist.md](../autodist.md) describes the search.
 
 ![seconds by layers and by devices](search-times.svg)
