@@ -39,7 +39,7 @@ RULES = [
     ("^frontend/config/", f"^frontend/(config|lower)/|{BASE}", 0),
     # options are parsed into the struct that passes read, whose table lists the settings of --pas
     ("^frontend/options/", "^frontend/options/|^ir/(base/|decisions[.]|mesh[.]|open[._])|^runtime/base/", 5),
-    ("^frontend/driver/", f"^frontend/(read|import|config|options|driver)/|^codegen/|^passes/|{BASE}", 8),
+    ("^frontend/driver/", f"^frontend/(read|import|config|options|driver)/|^codegen/|^passes/|{BASE}", 6),
     ("^frontend/cli/", f"^frontend/|^codegen/|^passes/|^runtime/(launch[./]|comm/hosts[.])|{BASE}", 7),
     ("^runtime/base/", "^runtime/base/", 0),
     ("^runtime/cuda/", "^runtime/(cuda|base)/|^runtime/kernels/c/(math|cells|determinant_of|ngrams|overlap|taps|window)[.]h$|^runtime/generated[.]h$", 0),

@@ -437,6 +437,7 @@ int search_plan(const struct options *options, struct arena *arena, struct diags
     *refined = partial ? search_refined(options, partial) : *options;
     s.options = search->given = options = refined;
     search_list(search, model->job.graph->train, search_experts(model), search_layers(model));
+    search_group(search);
     if (search_constrain(search, options, arena, diags) < 0 ||
         (partial && search_keep_partial(search, partial, diags) < 0))
         return -1;

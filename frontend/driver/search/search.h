@@ -184,7 +184,7 @@ void search_put(struct rt_json_writer *writer, const void *context);
 
 /* Parts of the search ---------------------------------------------------------------------------------------------- */
 
-/* Lists the candidates that the options and the machine allow, in families. experts: of the model's mixtures; 1: it has
+/* Lists the candidates that the options and the machine allow. experts: of the model's mixtures; 1: it has
  * none. layers: of the model; 0: not known. */
 void search_list(struct search *search, bool trains, int64_t experts, int layers);
 

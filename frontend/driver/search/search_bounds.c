@@ -68,9 +68,9 @@ static const struct outcome *plain_outcome(struct search *search, const struct c
     plain.batch = smallest_batch(c), plain.decisions.sequence_parallel = false;
     plain.decisions.attention = ATTENTION_GATHER, plain.decisions.cut = CUT_ORDERED;
     plain.decisions.recompute = recompute;
-    const struct search_family *family = search_family_of(search, &plain);
-    const struct outcome *base = family ? search->all.at[family->members.at[0]].base : NULL;
-    return base && !base->refused ? base : NULL;
+    for (int k = 0; k < search->known.n; k++)
+        if (search_same_base(&search->known.at[k].of, &plain)) return search->known.at[k].outcome;
+    return NULL;
 }
 
 /* The part of a micro-batch. */

@@ -462,5 +462,4 @@ void search_list(struct search *search, bool trains, int64_t experts, int layers
     const struct listing l = {search, options, search->arena, trains, experts, layers, (int)options->runtime_ngpus};
     add_meshes(&l, search_one_rank(options), 0, l.devices);
     add_unequal(&l);
-    search_group(search);
 }
