@@ -196,22 +196,26 @@ static enum factor_kind kind_of(const struct pattern *pattern, const char *name)
     return kind;
 }
 
-bool factor_reduction(enum factor_kind kind, enum rt_reduce *reduce) {
-    *reduce = kind == FACTOR_SUM ? RT_SUM : kind == FACTOR_MAX ? RT_MAX : RT_MIN;
+static bool is_reduced(enum factor_kind kind) {
     return kind == FACTOR_SUM || kind == FACTOR_MAX || kind == FACTOR_MIN;
+}
+
+bool dims_reduces(const struct dims *dims, int output, int factor, enum rt_reduce *reduce) {
+    const enum factor_kind own = dims->operand[dims->ninputs + output].reduced;
+    const enum factor_kind kind = own ? own : dims->factor[factor].kind;
+    *reduce = kind == FACTOR_SUM ? RT_SUM : kind == FACTOR_MAX ? RT_MAX : RT_MIN;
+    return is_reduced(dims->factor[factor].kind);
 }
 
 /* What is wrong with factor `name`: a split would give another result than the whole, or no shape follows. */
 static const char *name_fault(struct arena *arena, const struct pattern *pattern, const char *name) {
     const enum factor_kind kind = kind_of(pattern, name);
-    enum rt_reduce reduce;
     int k, outputs = pattern->ntensors - pattern->ninputs, in = 0;
     if (!find_name(pattern, 0, pattern->ninputs, name, &k))
         return arena_printf(arena, "'%s' is in no input: its extent is unknown", name);
     for (int t = pattern->ninputs; t < pattern->ntensors; t++) in += find_name(pattern, t, t + 1, name, &k) != NULL;
     if (kind == FACTOR_HALO) return "windows (~) are not supported in declarations";
-    if (factor_reduction(kind, &reduce) && in > 0)
-        return arena_printf(arena, "'%s' is reduced, so that no output has it", name);
+    if (is_reduced(kind) && in > 0) return arena_printf(arena, "'%s' is reduced, so that no output has it", name);
     if (kind == FACTOR_PASS && in < outputs)
         return arena_printf(arena, "'%s' is missing in an output: mark it as reduced (+ +max +min) or whole (^)", name);
     return NULL;
@@ -658,7 +662,6 @@ bool op_can_split(const struct op *op, const struct dims *dims, const struct nod
 struct placement dims_placement(const struct dims *dims, int operand, const struct node_split *split) {
     struct placement placement = {PLACED_WHOLE};
     if (split->factor < 0) return placement;
-    enum factor_kind kind = dims->factor[split->factor].kind;
     int64_t blocks, grain;
     int dim = dims_dim_cut(dims, operand, split, &blocks, &grain);
     if (dim >= 0) return (struct placement){.kind = PLACED_PART, .dim = dim, .blocks = blocks, .grain = grain};
@@ -669,7 +672,8 @@ struct placement dims_placement(const struct dims *dims, int operand, const stru
             .kind = PLACED_WINDOW, .dim = dim, .blocks = split->blocks, .grain = split->grain, .reach = halo->reach};
     }
     enum rt_reduce reduce;
-    if (operand < dims->ninputs || !factor_reduction(kind, &reduce)) return placement;
+    if (operand < dims->ninputs || !dims_reduces(dims, operand - dims->ninputs, split->factor, &reduce))
+        return placement;
     return (struct placement){.kind = PLACED_PARTIAL, .reduce = reduce};
 }
 

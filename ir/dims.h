@@ -29,9 +29,6 @@ enum { MAX_FACTORS = 32 };
 
 enum factor_kind { FACTOR_PASS, FACTOR_SUM, FACTOR_MAX, FACTOR_MIN, FACTOR_WHOLE, FACTOR_HALO };
 
-/* True for the kinds that are reduced; *reduce is then how. */
-bool factor_reduction(enum factor_kind kind, enum rt_reduce *reduce);
-
 /* A HALO factor is an input dimension that is read through a sliding window. It is never divided itself: dividing the
  * output positions, factor `over`, gives each rank a window of it (Note [Windows] in ops/conv.c). */
 struct factor {
@@ -50,6 +47,8 @@ struct dim_factors {
 struct operand {
     int ndim;
     struct dim_factors dim[RT_MAX_NDIM];
+    enum factor_kind
+        reduced; /* of an output whose reduction is another than the factors' kind; FACTOR_PASS: it is not */
 };
 
 /* An annotation bound to a node. Operands are the inputs, then the outputs; an omitted input has ndim 0. */
@@ -139,6 +138,9 @@ void dims_outermost_first(const struct node_split *splits, int naxes, int axes[R
  * assumes one contiguous run. Kernels that also take the distance between two runs ($gap, $jump) can have those of a
  * mirrored cut (blocks -2). */
 bool op_can_split(const struct op *op, const struct dims *dims, const struct node_split *split);
+
+/* True if an output is the result of a reduction over the factor; *reduce is then how. */
+bool dims_reduces(const struct dims *dims, int output, int factor, enum rt_reduce *reduce);
 
 /* The placement of an operand on one mesh axis under a split: PART if the operand contains the factor, WINDOW if it is
  * read through windows by the factor, PARTIAL for outputs of a reduced factor, else WHOLE. */

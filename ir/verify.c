@@ -278,7 +278,7 @@ static void check_operand(struct verifier *v, const struct dims *dims, const str
     const struct factor *factor = &dims->factor[split->factor];
     int ways = v->graph->mesh.axis[axis].size, dim = dim_of_factor(&dims->operand[o], split->factor);
     enum rt_reduce needs;
-    const bool reduced = factor_reduction(factor->kind, &needs);
+    const bool reduced = dims_reduces(dims, is_input ? 0 : o - dims->ninputs, split->factor, &needs);
     struct rt_cut by_factor = {factor->extent, split->blocks, split->grain, ways};
     int window = is_input ? dims_window_dim(dims, o, split->factor) : -1;
     if (window >= 0) {

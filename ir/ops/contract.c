@@ -188,9 +188,17 @@ static const struct reduction *reduction_of(const struct op *op) {
     return row;
 }
 
+/* The kind of a reduction that an attribute names as column `fold` does. */
+static enum factor_kind named_kind(const struct node *node, const char *attribute) {
+    const char *fold = attr_text(node, attribute, "");
+    const struct reduction *row = reductions;
+    while (ops[row->op].fold && strcmp(ops[row->op].fold, fold) != 0) row++;
+    return row->kind;
+}
+
 /* Binds an operand (p.., r.., q..): the reduced dimensions r.. are adjacent. */
-DIMS_FN(dims_reduce) {
-    const enum factor_kind kind = reduction_of(node->op)->kind;
+static int bind_reduced(struct dims *dims, const struct graph *graph, const struct node *node, const char **why,
+                        enum factor_kind kind) {
     const struct tensor *x = &graph->tensors.at[node->inputs[0]];
     struct operand *in = &dims->operand[0], *out = &dims->operand[1];
     int naxes;
@@ -209,6 +217,17 @@ DIMS_FN(dims_reduce) {
         else if (keep)
             out->ndim++;
     }
+    return 0;
+}
+
+DIMS_FN(dims_reduce) {
+    return bind_reduced(dims, graph, node, why, reduction_of(node->op)->kind);
+}
+
+DIMS_FN(dims_reduce_pair) {
+    if (bind_reduced(dims, graph, node, why, named_kind(node, "first")) < 0) return -1;
+    dims->operand[2] = dims->operand[1];
+    dims->operand[2].reduced = named_kind(node, "second");
     return 0;
 }
 

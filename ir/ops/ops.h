@@ -21,6 +21,7 @@ DIMS_FN(dims_int_conv);
 DIMS_FN(dims_along);
 DIMS_FN(dims_class_terms);
 DIMS_FN(dims_reduce);
+DIMS_FN(dims_reduce_pair);
 DIMS_FN(dims_sum_all);
 DIMS_FN(dims_whole);
 DIMS_FN(dims_det);

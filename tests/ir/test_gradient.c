@@ -32,7 +32,7 @@ struct sample {
 static const struct sample samples[] = {
 #define SAMPLE(op, inputs, attributes)            {#op, inputs, attributes},
 #define RESULTS(op, nresults, inputs, attributes) SAMPLE(op, inputs, attributes)
-#define ON_CPUS                                   SAMPLE
+#define ON_CPUS                                   RESULTS
 #include "tests/programs/opcheck/samples.def"
 #undef SAMPLE
 #undef ON_CPUS
@@ -265,6 +265,7 @@ static void test_rows_are_differentiable(void **state) {
                                         "Attention",
                                         "SumSquares",
                                         "AddSquares",
+                                        "ReducePair",
                                         "ConvWeightGrad",
                                         "MaxPoolGrad",
                                         "GatherGrad",

@@ -124,7 +124,7 @@ static void test_range_rounds_once(void **state) {
 
 #define CASES(s)                                                                                                       \
     cmocka_unit_test(test_definition_##s), cmocka_unit_test(test_layout_changes_nothing_##s),                          \
-        cmocka_unit_test(test_range_##s)
+        cmocka_unit_test(test_long_rows_##s), cmocka_unit_test(test_range_##s)
 
 int main(void) {
     const struct CMUnitTest tests[] = {

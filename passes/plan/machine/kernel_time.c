@@ -219,7 +219,7 @@ static bool find_pooling(const struct pricing *p, struct windows *windows) {
 
 /* A reduction over adjacent dimensions: an operation for each element. */
 static bool find_reduction(const struct pricing *p, struct windows *windows) {
-    static const enum op_id reductions[] = {OP_ReduceSum, OP_ReduceMax, OP_ReduceMin, OP_ReduceProd};
+    static const enum op_id reductions[] = {OP_ReduceSum, OP_ReduceMax, OP_ReduceMin, OP_ReduceProd, OP_ReducePair};
     const struct node *node = p->node;
     for (size_t i = 0; i < sizeof reductions / sizeof *reductions; i++) {
         if (reductions[i] != node->op->id) continue;

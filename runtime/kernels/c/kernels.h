@@ -29,6 +29,7 @@
 
 #include <stdint.h>
 
+#include "../../base/contract.h"
 #include "../../base/dtype.h"
 #include "../../base/number/fp8.h"
 #include "epilogue.h"
@@ -394,6 +395,13 @@ void rt_add_squares_f64(double *y, const double *sum, const double *x, int64_t n
                         int64_t inner, int exclusive, int reverse);
 
 RT_NUMBERS(RT_DECLARE_REDUCE)
+
+/* Two of these reductions, which read x once. */
+#define RT_DECLARE_REDUCE_PAIR(T, s)                                                                                   \
+    void rt_reduce_pair_##s(T *y /* (outer,inner) */, T *y1 /* (outer,inner) */, const T *x /* (outer,r,inner) */,     \
+                            int64_t outer, int64_t r, int64_t inner, enum rt_reduce first, enum rt_reduce second);
+
+RT_NUMBERS(RT_DECLARE_REDUCE_PAIR)
 
 #define RT_DECLARE_CUMPROD_GRAD(T, s)                                                                                  \
     void rt_cumprod_grad_##s(T *dx /* (outer,c,inner) */, const T *x /* (outer,c,inner) */,                            \

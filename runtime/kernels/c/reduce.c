@@ -16,6 +16,10 @@ enum {
     TILE = 128,        /* neighbouring columns that are reduced together, where the reduced dimension is not the last */
     ROW_BLOCK = 512,   /* elements of a row of halves that are widened together */
     BAND = 64,         /* short rows that are reduced together, if the last dimension is reduced */
+    FOLDS = 2,         /* reductions that read one tensor together */
+    LONG = 2048,       /* elements of a row that is read in pieces, if there are fewer rows than CHAINS */
+    PIECE = 4096,      /* elements of a row that a thread reads at a time; a multiple of LANES */
+    PIECES = 128,      /* pieces of which partial results are kept */
     ABREAST_MOST = 512 /* columns of a scan at a time */
 };
 

@@ -33,7 +33,7 @@ static const struct sample {
     bool on_cpus; /* of target c alone */
 } samples[] = {
 #define SAMPLE(op, inputs, attributes)            {#op, inputs, attributes, 1, false},
-#define ON_CPUS(op, inputs, attributes)           {#op, inputs, attributes, 1, true},
+#define ON_CPUS(op, nresults, inputs, attributes) {#op, inputs, attributes, nresults, true},
 #define RESULTS(op, nresults, inputs, attributes) {#op, inputs, attributes, nresults, false},
 #include "tests/programs/opcheck/samples.def"
 #undef SAMPLE

@@ -328,6 +328,11 @@ def reduction(function):
     return call
 
 
+def reduction_pair(x, a):
+    by_name = {"sum": np.sum, "max": np.max, "min": np.min}
+    return tuple(reduction(by_name[a[which]])(x, a) for which in ("first", "second"))
+
+
 def argument(function):
     def call(x, a):
         axis = a["axes"][0]
@@ -902,6 +907,7 @@ REFERENCE = {
     "ReduceMax": reduction(np.max),
     "ReduceMin": reduction(np.min),
     "ReduceProd": reduction(np.prod),
+    "ReducePair": reduction_pair,
     "SumSquares": lambda x, a: np.square(x).sum(),
     "AddSquares": lambda total, x, a: total + np.square(x).sum(),
     "ArgMax": argument(np.argmax),
