@@ -81,10 +81,25 @@ static int named_value(const struct expr *value) {
     return value->kind == EXPR_NAME && value->name[0] == 'v' ? atoi(value->name + 1) : -1;
 }
 
+/* True if the tensor is of integers, or cast from one: a zero point. */
+static bool is_integer(const struct graph *graph, int tensor) {
+    const struct node *node = graph_producer(graph, tensor);
+    for (; node && (node->op->kind == OP_VIEW || node->op->id == OP_Cast); node = graph_producer(graph, tensor)) {
+        if (rt_dtype_is_integer(graph->tensors.at[tensor].dtype)) break;
+        tensor = node->inputs[0];
+    }
+    return rt_dtype_is_integer(graph->tensors.at[tensor].dtype);
+}
+
 /* A value of 8 bits that is rounded and then limited: converted in one call. NULL: another value. */
 static const char *code_text(const struct loops *loops, const struct expr *value) {
     const enum rt_dtype dtype = loops->graph->tensors.at[loops->node->outputs[0]].dtype;
-    if ((dtype != RT_I8 && dtype != RT_U8) || loops_type(loops) != RT_F32 || !expr_is_code(value, dtype)) return NULL;
+    char integers[MAX_OPERANDS + 1] = "";
+    int n = 0;
+    if ((dtype != RT_I8 && dtype != RT_U8) || loops_type(loops) != RT_F32) return NULL;
+    for (int k = 0; k < loops->node->ninputs; k++)
+        if (is_integer(loops->graph, loops->node->inputs[k])) integers[n++] = (char)('a' + k);
+    if (!expr_is_code(value, dtype, integers)) return NULL;
     const struct expr *most = value->arg[1], *least = value->arg[0]->arg[1], *rounded = value->arg[0]->arg[0];
     return arena_printf(loops->arena, "%scode_%s(%s, %s, %s)", loops->target->call_prefix, rt_dtypes[dtype].name,
                         loops_text(loops, rounded), loops_text(loops, least), loops_text(loops, most));

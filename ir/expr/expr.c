@@ -462,10 +462,12 @@ static bool is_integer(const struct expr *expr) {
     return expr->kind == EXPR_NUMBER && expr->number == floor(expr->number);
 }
 
-static bool is_rounded(const struct expr *expr) {
+/* Letters: the inputs that are integers. */
+static bool is_rounded(const struct expr *expr, const char *letters) {
     if (expr->kind == EXPR_CALL && strcmp(expr->name, "round") == 0) return true;
-    return expr->kind == EXPR_BINARY && strcmp(expr->name, "+") == 0 && is_rounded(expr->arg[0]) &&
-           is_integer(expr->arg[1]);
+    if (expr->kind != EXPR_BINARY || strcmp(expr->name, "+") != 0 || !is_rounded(expr->arg[0], letters)) return false;
+    const struct expr *added = expr->arg[1];
+    return is_integer(added) || (added->kind == EXPR_NAME && !added->name[1] && strchr(letters, *added->name));
 }
 
 static bool is_bound(const struct expr *expr, const char *function, double least, double most) {
@@ -473,8 +475,8 @@ static bool is_bound(const struct expr *expr, const char *function, double least
            expr->arg[1]->number >= least && expr->arg[1]->number <= most;
 }
 
-bool expr_is_code(const struct expr *expr, enum rt_dtype dtype) {
+bool expr_is_code(const struct expr *expr, enum rt_dtype dtype, const char *letters) {
     const double least = dtype == RT_I8 ? INT8_MIN : 0, most = dtype == RT_I8 ? INT8_MAX : UINT8_MAX;
     return is_bound(expr, "min", 0, most) && is_bound(expr->arg[0], "max", least, 0) &&
-           is_rounded(expr->arg[0]->arg[0]);
+           is_rounded(expr->arg[0]->arg[0], letters);
 }

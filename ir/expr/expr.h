@@ -88,8 +88,9 @@ const char *expr_chain_format(struct arena *arena, const struct expr_chain *chai
 /* True for the integers that a chain in f32 converts where it loads them, and, of 8 bits, where it stores them. */
 bool expr_chain_loads(enum rt_dtype dtype);
 /* True if every value of the expression that is no NaN is an integer in the range of the type, of 8 bits: round(..),
- * with an integer added, between two numbers, of which 0 is between. */
-bool expr_is_code(const struct expr *expr, enum rt_dtype dtype);
+ * with an integer added, between two numbers, of which 0 is between. `letters`: the inputs that are known to be
+ * integers. */
+bool expr_is_code(const struct expr *expr, enum rt_dtype dtype, const char *letters);
 
 /* The expression as text; parsing it gives the same expression. */
 const char *expr_format(struct arena *arena, const struct expr *expr);

@@ -88,7 +88,7 @@ static bool is_rounded(enum rt_dtype dtype, const struct expr *value) {
 }
 
 const struct expr *elementwise_rounded(struct arena *arena, enum rt_dtype dtype, const struct expr *value) {
-    if ((dtype == RT_I8 || dtype == RT_U8) && expr_is_code(value, dtype)) return expr_clamp(arena, value);
+    if ((dtype == RT_I8 || dtype == RT_U8) && expr_is_code(value, dtype, "")) return expr_clamp(arena, value);
     if (!is_half(dtype) || is_rounded(dtype, value)) return value;
     return expr_call(arena, rt_dtypes[dtype].name, value);
 }

@@ -122,7 +122,7 @@ static bool is_between_products(const struct fuser *f, int tensor) {
 static bool keeps_value(const struct fuser *f, int tensor) {
     const enum rt_dtype dtype = type_of(f, tensor);
     return (dtype != RT_I8 && dtype != RT_U8) ||
-           expr_is_code(f->fusions[f->graph->tensors.at[tensor].producer]->chain.value[0], dtype);
+           expr_is_code(f->fusions[f->graph->tensors.at[tensor].producer]->chain.value[0], dtype, "");
 }
 
 /* The producer of the tensor if it can be fused into `reader`: the only node that reads the tensor, or one of several

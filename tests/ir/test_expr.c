@@ -217,6 +217,29 @@ static void test_mixed(void **state) {
     assert_same("softplus", value_of("softplus(x)", real(NAN), real(0), real(0)).f, NAN);
 }
 
+/* Codes of 8 bits are whole numbers in their range, whatever the inputs are. */
+static void test_codes(void **state) {
+    static const struct {
+        const char *text, *letters;
+        bool u8, i8;
+    } rows[] = {{"min(max(round(a / b), 0), 255)", "", true, false},
+                {"min(max(round(a) + 0.5, 0), 127)", "", false, false},
+                {"min(max(round(a / b) + c, 0), 255)", "c", true, false},
+                {"min(max(round(a / b) + c, 0), 255)", "ab", false, false},
+                {"min(max(round(a) + c + 1, 0), 127)", "bc", true, true},
+                {"min(max(a + round(b), 0), 127)", "", false, false},
+                {"min(max(a, 0), 127)", "a", false, false},
+                {"max(round(a), 0)", "", false, false}};
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct arena arena = {0};
+        const struct expr *expr = expr_parse(&arena, rows[i].text);
+        assert_int_equal(expr_is_code(expr, RT_U8, rows[i].letters), rows[i].u8);
+        assert_int_equal(expr_is_code(expr, RT_I8, rows[i].letters), rows[i].i8);
+        arena_free(&arena);
+    }
+}
+
 static void test_every_row_parses(void **state) {
     struct arena arena;
     (void)state;
@@ -228,10 +251,15 @@ static void test_every_row_parses(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_functions_of_one),   cmocka_unit_test(test_functions_of_two),
-        cmocka_unit_test(test_functions_of_three), cmocka_unit_test(test_comparisons),
-        cmocka_unit_test(test_extremes_keep_nan),  cmocka_unit_test(test_precedence),
-        cmocka_unit_test(test_integers),           cmocka_unit_test(test_mixed),
+        cmocka_unit_test(test_functions_of_one),
+        cmocka_unit_test(test_functions_of_two),
+        cmocka_unit_test(test_functions_of_three),
+        cmocka_unit_test(test_comparisons),
+        cmocka_unit_test(test_extremes_keep_nan),
+        cmocka_unit_test(test_precedence),
+        cmocka_unit_test(test_integers),
+        cmocka_unit_test(test_mixed),
+        cmocka_unit_test(test_codes),
         cmocka_unit_test(test_every_row_parses),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
