@@ -11,8 +11,8 @@ template <class T> struct rt_sampling;
 #define RT_CUDA_SAMPLING(T, s)                                                                                         \
     template <> struct rt_sampling<T> {                                                                                \
         using taps = struct rt_taps_##s;                                                                               \
-        static __device__ taps taps_of(const rt_image &image, int d, T x) {                                            \
-            return rt_taps_of_##s(image.mode, image.padding, image.align, image.size[d], x);                           \
+        static __device__ void find_taps(taps *found, const rt_image &image, int d, T x) {                             \
+            rt_find_taps_##s(found, image.mode, image.padding, image.align, image.size[d], x);                         \
         }                                                                                                              \
         static __device__ T pool_bin(const T *plane, const rt_roi &roi, const T *corner, int64_t bin) {                \
             struct rt_samples_##s samples = rt_samples_of_##s(&roi, corner);                                           \
@@ -34,7 +34,7 @@ static __device__ inline void rt_each_tap(const rt_image &image, const T *point,
     for (int d = 0; d < RT_SAMPLE_DIMS; d++) {
         const int of = RT_SAMPLE_DIMS - 1 - d;
         if (of < image.ndim)
-            taps[d] = rt_sampling<T>::taps_of(image, d, point[of]);
+            rt_sampling<T>::find_taps(&taps[d], image, d, point[of]);
         else
             taps[d] = {1, {0}, {1}, {0}};
     }

@@ -83,34 +83,34 @@ RT_INLINE struct rt_roi_bin rt_roi_bin_of(double from, double to, double scale, 
         const T slope = d <= 1 ? (3 * (a + 2) * d - 2 * (a + 3)) * d : d < 2 ? ((3 * d - 10) * d + 8) * a : 0;         \
         return t < 0 ? -slope : slope;                                                                                 \
     }                                                                                                                  \
-    RT_INLINE struct rt_taps_##s rt_taps_of_##s(enum rt_sample_mode mode, enum rt_sample_padding padding, int align,   \
-                                                int64_t size, T x) {                                                   \
-        struct rt_taps_##s taps = {1, {0}, {1}, {0}};                                                                  \
+    /* In place: a copy would read at once what was written in parts. */                                               \
+    RT_INLINE void rt_find_taps_##s(struct rt_taps_##s *taps, enum rt_sample_mode mode,                                \
+                                    enum rt_sample_padding padding, int align, int64_t size, T x) {                    \
+        taps->n = 1, taps->index[0] = 0, taps->weight[0] = 1, taps->slope[0] = 0;                                      \
         T turn = 1;                                                                                                    \
         if (mode == RT_SAMPLE_CUBIC) {                                                                                 \
             const T first = floor_of(x) - 1;                                                                           \
-            taps.n = 4;                                                                                                \
+            taps->n = 4;                                                                                               \
             for (int i = 0; i < 4; i++) {                                                                              \
                 const T at = first + (T)i;                                                                             \
-                taps.index[i] = rt_tap_at_##s(size, rt_inside_##s(padding, align, size, at, &turn));                   \
-                taps.weight[i] = rt_keys_##s(x - at);                                                                  \
-                taps.slope[i] = rt_keys_slope_##s(x - at);                                                             \
+                taps->index[i] = rt_tap_at_##s(size, rt_inside_##s(padding, align, size, at, &turn));                  \
+                taps->weight[i] = rt_keys_##s(x - at);                                                                 \
+                taps->slope[i] = rt_keys_slope_##s(x - at);                                                            \
             }                                                                                                          \
-            return taps;                                                                                               \
+            return;                                                                                                    \
         }                                                                                                              \
         x = rt_inside_##s(padding, align, size, x, &turn);                                                             \
         if (mode == RT_SAMPLE_NEAREST) {                                                                               \
-            taps.index[0] = rt_tap_at_##s(size, round_of(x));                                                          \
-            return taps;                                                                                               \
+            taps->index[0] = rt_tap_at_##s(size, round_of(x));                                                         \
+            return;                                                                                                    \
         }                                                                                                              \
         const T first = floor_of(x);                                                                                   \
-        taps.n = 2;                                                                                                    \
+        taps->n = 2;                                                                                                   \
         for (int i = 0; i < 2; i++) {                                                                                  \
-            taps.index[i] = rt_tap_at_##s(size, first + (T)i);                                                         \
-            taps.weight[i] = i ? x - first : first + 1 - x;                                                            \
-            taps.slope[i] = i ? turn : -turn;                                                                          \
+            taps->index[i] = rt_tap_at_##s(size, first + (T)i);                                                        \
+            taps->weight[i] = i ? x - first : first + 1 - x;                                                           \
+            taps->slope[i] = i ? turn : -turn;                                                                         \
         }                                                                                                              \
-        return taps;                                                                                                   \
     }                                                                                                                  \
     /* A coordinate of RoiAlign: outside of [-1, size] nothing is sampled (n = 0), else it is moved into the image. */ \
     RT_INLINE struct rt_taps_##s rt_roi_taps_##s(int64_t size, T x) {                                                  \
