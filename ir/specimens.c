@@ -20,8 +20,7 @@ int specimens_refuse(struct diags *diags, const struct open_sizes *open, const c
     diag_error(diags, 439, EXIT_UNSUPPORTED, where, "%s does not follow from the open sizes in a way that is known",
                what);
     diag_note(diags, "open: %s", strbuf_text(&names));
-    diag_help(diags, "give sizes instead:%s", strbuf_text(&sizes));
-    return -1;
+    return diag_help(diags, "give sizes instead:%s", strbuf_text(&sizes));
 }
 
 /* True if the extents of the clash are equal with that size s, the others being typical; `every`: also if they are the

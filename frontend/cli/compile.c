@@ -263,8 +263,7 @@ static int broadcast_compile(struct cli *cli, struct driver_result *result, bool
     *s = (struct sharing){.cli = cli, .output = {.lock = -1}};
     if (rt_hosts_open(&s->hosts, why, sizeof why)) {
         diag_error(cli->diags, 905, EXIT_USAGE, "--broadcast", "%s", why);
-        diag_help(cli->diags, "start it as 'mpirun -n PROCESSES rankc compile ..', with a process on each host");
-        return -1;
+        return diag_help(cli->diags, "start it as 'mpirun -n PROCESSES rankc compile ..', with a process on each host");
     }
     *first = rt_hosts_rank(s->hosts) == 0;
     const char *text = *first ? compile_here(s, result) : NULL;

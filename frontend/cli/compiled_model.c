@@ -151,7 +151,7 @@ static int check(struct compiled_model *compiled, const char *where, bool intact
     if (!intact) {
         diag_error(cli->diags, 802, EXIT_MISMATCH, where,
                    "the file was modified after it was generated: its hash differs");
-        return diag_help(cli->diags, "'rankc compile --reuse moo' generates it again"), -1;
+        return diag_help(cli->diags, "'rankc compile --reuse moo' generates it again");
     }
     if (!rt_json_int(rt_json_member(compiled->root, "plan_ngpus"), &compiled->plan_ngpus) || compiled->plan_ngpus < 1 ||
         compiled->plan_ngpus > RT_MAX_RANKS)

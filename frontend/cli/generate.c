@@ -99,9 +99,9 @@ static int check_state(struct generate *generate) {
     if (generate->about) return 0;
     diag_error(cli->diags, 807, EXIT_MISMATCH, diag_quote(cli->diags, cli->options->operand),
                "the program keeps no state from step to step, which generate needs");
-    diag_help(cli->diags, "'rankc generate %s ..' compiles a decoder with its caches as state; so does --state auto",
-              model_path(generate));
-    return -1;
+    return diag_help(cli->diags,
+                     "'rankc generate %s ..' compiles a decoder with its caches as state; so does --state auto",
+                     model_path(generate));
 }
 
 /* The word after INPUT= of the last --role for the input, else the manifest's; NULL: none. */
@@ -155,8 +155,7 @@ static int open_tokenizer(struct generate *generate) {
     if (path || (!cli->options->prompts.all.n && !generate->stops.all.n)) return 0;
     diag_error(cli->diags, 200, EXIT_USAGE, NULL, "%s needs a tokenizer.json, and there is none beside the model",
                cli->options->prompts.all.n ? "--prompt" : "--stop TEXT");
-    diag_help(cli->diags, "name one with --tokenizer FILE.json, or give token ids");
-    return -1;
+    return diag_help(cli->diags, "name one with --tokenizer FILE.json, or give token ids");
 }
 
 /* Prompts --------------------------------------------------------------------------------------------------------- */
@@ -193,8 +192,7 @@ static int read_rows(struct generate *generate, struct prompt_files files, bool 
     if (cli->options->prompts.all.n) return prompts_of_texts(rows, &cli->options->prompts, generate->tokenizer, cli);
     if (optional) return 0;
     diag_error(cli->diags, 200, EXIT_USAGE, NULL, "there is no prompt");
-    diag_help(cli->diags, "--prompt TEXT, or --input input_ids=FILE.npy");
-    return -1;
+    return diag_help(cli->diags, "--prompt TEXT, or --input input_ids=FILE.npy");
 }
 
 /* The decoder's prompts beside an encoder: each row is that of the model's configuration. */
@@ -210,8 +208,7 @@ static int begin_rows(struct generate *generate) {
     if (!row.ids.n) {
         diag_error(cli->diags, 200, EXIT_USAGE, NULL,
                    "no configuration beside the model gives the decoder's first token (decoder_start_token_id)");
-        diag_help(cli->diags, "--input decoder_input_ids=FILE.npy gives it");
-        return -1;
+        return diag_help(cli->diags, "--input decoder_input_ids=FILE.npy gives it");
     }
     for (int64_t i = 0; i < (rows > 0 ? rows : 1); i++) VEC_PUSH(cli->arena, &generate->prompts.all, row);
     return 0;
@@ -244,8 +241,7 @@ static int read_encoded(struct generate *generate, struct prompt_files files) {
     int64_t pad = 0;
     if (cli->options->prompts.all.n && !encoders_read_ids(generate->encoders)) {
         diag_error(cli->diags, 200, EXIT_USAGE, NULL, "--prompt is the encoder's, which takes no token ids");
-        diag_help(cli->diags, "--input decoder_input_ids=FILE.npy gives the first tokens of the decoder");
-        return -1;
+        return diag_help(cli->diags, "--input decoder_input_ids=FILE.npy gives the first tokens of the decoder");
     }
     if (read_rows(generate, source, !encoders_read_ids(generate->encoders), &generate->source) < 0) return -1;
     if (files.ids ? read_begin(generate, files) < 0 : begin_rows(generate) < 0) return -1;
@@ -265,8 +261,7 @@ static int check_alone(struct generate *generate) {
         if (role != RT_ROLE_ENCODER_STATES && role != RT_ROLE_ENCODER_MASK) continue;
         diag_error(cli->diags, 200, EXIT_USAGE, NULL, "input %s is an encoder's, and there is no --encoder",
                    diag_quote(cli->diags, name));
-        diag_help(cli->diags, "--encoder DIR names the compiled encoder");
-        return -1;
+        return diag_help(cli->diags, "--encoder DIR names the compiled encoder");
     }
     return 0;
 }

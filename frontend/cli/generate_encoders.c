@@ -70,8 +70,7 @@ static int open_encoder(struct encoders *encoders, const char *directory) {
     if (!rt_json_member(encoder.compiled.root, "generation")) return 0;
     diag_error(cli.diags, 200, EXIT_USAGE, NULL, "--encoder %s keeps state from step to step: it is a decoder",
                encoder.ports.name);
-    diag_help(cli.diags, "the operand of generate is the decoder; compile encoders without --state");
-    return -1;
+    return diag_help(cli.diags, "the operand of generate is the decoder; compile encoders without --state");
 }
 
 int encoders_open(struct encoders **out, const struct option_texts *directories, struct cli *cli) {

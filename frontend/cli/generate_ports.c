@@ -93,14 +93,14 @@ static int choose(struct ports *ports, int s, int64_t extent, const struct rt_js
     struct port_size *size = &ports->sizes.at[s];
     if (extent < size->least || extent > size->most || (extent - size->least) % size->step) {
         refuse(ports, input, value, cli);
-        diag_note(cli->diags, "%s is one of %s", diag_quote(cli->diags, size->name),
-                  open_range_text(cli->arena, &(struct open_range){size->least, size->most, size->step, size->most}));
-        return -1;
+        return diag_note(
+            cli->diags, "%s is one of %s", diag_quote(cli->diags, size->name),
+            open_range_text(cli->arena, &(struct open_range){size->least, size->most, size->step, size->most}));
     }
     if (size->chosen >= 0 && size->chosen != extent) {
         refuse(ports, input, value, cli);
-        diag_note(cli->diags, "%s is %" PRId64 " for another input", diag_quote(cli->diags, size->name), size->chosen);
-        return -1;
+        return diag_note(cli->diags, "%s is %" PRId64 " for another input", diag_quote(cli->diags, size->name),
+                         size->chosen);
     }
     size->chosen = extent;
     return 0;

@@ -282,9 +282,8 @@ static int check_alone(const char *program, struct cli *cli) {
         if (!size || strtol(size, NULL, 10) < 2) continue;
         diag_error(cli->diags, 901, EXIT_USAGE, NULL, "mpirun started rankc %s times, and each would start all ranks",
                    diag_quote(cli->diags, size));
-        diag_help(cli->diags, "mpirun -n N %s, where N is a multiple of the plan's ranks, or rankc without mpirun",
-                  program);
-        return -1;
+        return diag_help(cli->diags,
+                         "mpirun -n N %s, where N is a multiple of the plan's ranks, or rankc without mpirun", program);
     }
     return 0;
 }
@@ -300,8 +299,7 @@ int start_program(const struct compiled_model *compiled, const struct option_tex
     if (access(program, X_OK)) {
         diag_error(cli->diags, 607, EXIT_SYSTEM, NULL, "cannot find the program %s: %s",
                    diag_quote(cli->diags, program), strerror(errno));
-        diag_help(cli->diags, "build it with 'make -C %s', or run 'rankc compile' again", compiled->directory);
-        return -1;
+        return diag_help(cli->diags, "build it with 'make -C %s', or run 'rankc compile' again", compiled->directory);
     }
     warn_of_edit(compiled, program, cli);
     const bool one_process = cli->options->comm == OPT_COMM_LOOPBACK;

@@ -207,8 +207,7 @@ int model_config_graph(struct arena *arena, struct diags *diags, const struct mo
         diag_error(diags, 395, EXIT_UNSUPPORTED, config->name,
                    "head_dim is %lld, and flash attention has heads of up to %d elements", (long long)config->head_dim,
                    RT_FLASH_HEAD);
-        diag_help(diags, "training is planned with flash attention; --inference plans without it");
-        return -1;
+        return diag_help(diags, "training is planned with flash attention; --inference plans without it");
     }
     graph_init(graph, arena, config->name);
     graph->train = train;

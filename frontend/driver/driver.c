@@ -200,8 +200,7 @@ static int check_build_path(const struct job *job, const struct output *output) 
     diag_error(job->diags, 621, EXIT_SYSTEM, NULL,
                "the compiler of target %s would interpret the character '%c' in the path %s", job_target(job)->name,
                *found, diag_quote(job->diags, path));
-    diag_help(job->diags, "choose another directory with -o, or generate only the sources with --no-build");
-    return -1;
+    return diag_help(job->diags, "choose another directory with -o, or generate only the sources with --no-build");
 }
 
 /* Another compile has in the meantime taken the directory for a model or instance whose name maps to the same one. */

@@ -70,9 +70,9 @@ static int check_files(const struct check *check) {
                        "the file was modified after it was generated");
     }
     if (!check->diags->errors) return 0;
-    diag_help(check->diags, "only programs as they were generated can be verified; `rankc compile --reuse override` "
-                            "generates this one again");
-    return -1;
+    return diag_help(check->diags,
+                     "only programs as they were generated can be verified; `rankc compile --reuse override` "
+                     "generates this one again");
 }
 
 /* Maps a file that location.json lists. *file stays NULL if it is missing; its weights then have no values. `made_of`:
@@ -96,8 +96,7 @@ static int map_file(const struct check *check, const struct rt_json *entry, cons
     if (same) return 0;
     diag_error(check->diags, 802, EXIT_MISMATCH, NULL, "%s has changed since the program was generated",
                diag_quote(check->diags, path));
-    diag_help(check->diags, "restore the file, or compile it again");
-    return -1;
+    return diag_help(check->diags, "restore the file, or compile it again");
 }
 
 static int map_files(struct check *check, const struct rt_json *files) {

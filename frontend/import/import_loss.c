@@ -86,8 +86,8 @@ static int bad_option(const struct reading *reading, const char *text) {
             all = arena_printf(reading->import->arena, "%s %s=", all, words[i].key);
     diag_error(reading->import->diags, 205, EXIT_USAGE, "--loss", "%s has no option %s", row->name,
                diag_quote(reading->import->diags, text));
-    diag_note(reading->import->diags, *row->options ? "its options are%s %s" : "its options are%s", all, row->options);
-    return -1;
+    return diag_note(reading->import->diags, *row->options ? "its options are%s %s" : "its options are%s", all,
+                     row->options);
 }
 
 /* Parses one "key=value". */

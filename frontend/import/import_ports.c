@@ -103,9 +103,8 @@ static int add_items(struct import *import, const Onnx__ValueInfoProto *info, co
     if (!n && !empty) {
         const char *shown = str_escape(import->arena, name, strlen(name), 120);
         diag_error(import->diags, 343, EXIT_USAGE, where, "the number of the sequence's tensors is not given");
-        diag_help(import->diags, "--shape %s.0=SIZE,.. --shape %s.1=SIZE,.. gives it two, --shape %s=empty none", shown,
-                  shown, shown);
-        return -1;
+        return diag_help(import->diags, "--shape %s.0=SIZE,.. --shape %s.1=SIZE,.. gives it two, --shape %s=empty none",
+                         shown, shown, shown);
     }
     if (n && empty)
         return diag_error(import->diags, 201, EXIT_USAGE, where,

@@ -27,7 +27,7 @@ struct reading {
 static int refuse(const struct reading *reading, const char *what, const char *name) {
     diag_error(reading->diags, 402, EXIT_UNSUPPORTED, reading->model->place, "training_info: %s %s", what,
                diag_quote(reading->diags, name));
-    return diag_help(reading->diags, "choose the optimizer with --optimizer instead"), -1;
+    return diag_help(reading->diags, "choose the optimizer with --optimizer instead");
 }
 
 static const Onnx__AttributeProto *attribute(const Onnx__NodeProto *node, const char *name) {

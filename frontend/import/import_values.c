@@ -168,9 +168,8 @@ static int input_dims(struct sizes *sizes, int at, int64_t *dims) {
 
 static int no_shape(struct import *import, const Onnx__ValueInfoProto *info, const char *where) {
     diag_error(import->diags, 344, EXIT_UNSUPPORTED, where, "the input has no shape");
-    diag_help(import->diags, "--shape %s=SIZE,.. gives it one",
-              str_escape(import->arena, info->name, strlen(info->name), 120));
-    return -1;
+    return diag_help(import->diags, "--shape %s=SIZE,.. gives it one",
+                     str_escape(import->arena, info->name, strlen(info->name), 120));
 }
 
 /* The declared element type of an input; false after a diagnostic if it is unsupported. */
@@ -258,8 +257,7 @@ int import_check_declared(struct import *import, const char *name, int id) {
                                     tensor_type(import->arena, &tensor));
     if (!right_type && at < import->nfixed) {
         diag_error(import->diags, 342, EXIT_MALFORMED, where, "%s", text);
-        diag_help(import->diags, "remove the declaration, or run the onnx package's shape inference anew");
-        return -1;
+        return diag_help(import->diags, "remove the declaration, or run the onnx package's shape inference anew");
     }
     if (!import->undeclared.count++) import->undeclared.where = where, import->undeclared.text = text;
     return 0;

@@ -87,9 +87,8 @@ static bool is_buffer(struct open_sizes *open, const struct group_query *call) {
 
 static int refuse_window(struct lower *lower) {
     lower_unsupported(lower, "sliding_window_cache with fewer places than tokens");
-    diag_help(lower->builder.diags, "give the caches room for all N tokens: --dim PAST=N for their sizes, and "
-                                    "--dim total_sequence_length=1..N");
-    return -1;
+    return diag_help(lower->builder.diags, "give the caches room for all N tokens: --dim PAST=N for their sizes, and "
+                                           "--dim total_sequence_length=1..N");
 }
 
 static bool is_between(struct open_sizes *open, int64_t value, int64_t least, int64_t most) {

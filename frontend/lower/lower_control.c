@@ -33,8 +33,7 @@ static int scalar_condition(struct lower *lower, int id) {
 static int refuse_condition(struct lower *lower, int condition, const char *what) {
     lower_error(lower, 405, "control flow is not supported: depending on a condition that is computed at run time, %s",
                 what);
-    lower_help_bind(lower, condition);
-    return -1;
+    return lower_help_bind(lower, condition);
 }
 
 static int types_differ(struct lower *lower, int condition, const struct tensor *a, const struct tensor *b) {
@@ -264,9 +263,8 @@ static int empty_stack(struct lower *lower, const struct nothing *nothing, int r
         tensor = lower_tensor(lower, nothing->values[result]);
     } else if (!declared_result(lower, nothing->body->output[result], &tensor)) {
         diags_append(lower->builder.diags, &nothing->failure->diags);
-        diag_note(lower->builder.diags, "%s has no iterations, and its body no declared shape of result %d",
-                  lower_quote(lower, lower->builder.node), result);
-        return -1;
+        return diag_note(lower->builder.diags, "%s has no iterations, and its body no declared shape of result %d",
+                         lower_quote(lower, lower->builder.node), result);
     }
     if (tensor.ndim == RT_MAX_NDIM)
         return lower_error(lower, 506, "a scan output of more than %d dimensions", RT_MAX_NDIM);
@@ -279,8 +277,7 @@ static int empty_stack(struct lower *lower, const struct nothing *nothing, int r
 
 static int too_many_trips(struct lower *lower) {
     lower_error(lower, 405, "a loop of more than %d iterations is not supported", MAX_TRIPS);
-    diag_help(lower->builder.diags, "export the model without the loop, or with fewer iterations");
-    return -1;
+    return diag_help(lower->builder.diags, "export the model without the loop, or with fewer iterations");
 }
 
 /* Loop ------------------------------------------------------------------------------------------------------------- */
@@ -375,8 +372,7 @@ static int loop_while(struct lower *lower, struct loop *loop, int id) {
                     "at most %d bounds it",
                     MAX_TRIPS);
         diag_help(lower->builder.diags, "export the loop with its largest number of iterations as trip count");
-        lower_help_bind(lower, id);
-        return -1;
+        return lower_help_bind(lower, id);
     }
     if (loop->active < 0 && loop->nscans) loop->count = emit_ints(lower, 1, &loop->trip, 0, NULL);
     loop->active = loop->active < 0 ? condition : emit2(lower, OP_And, loop->active, condition);

@@ -310,9 +310,8 @@ static int check_shapes(struct lower *lower, const struct tensor *x) {
     struct tensor target = lower_input(lower, 1);
     if (rt_dtype_is_float(target.dtype)) {
         lower_error(lower, 379, "targets must have an integer type, not %s", rt_dtypes[target.dtype].name);
-        diag_help(lower->builder.diags, "targets that are probabilities: export the loss as "
-                                        "-(targets * log_softmax(logits, 1)).sum(1).mean()");
-        return -1;
+        return diag_help(lower->builder.diags, "targets that are probabilities: export the loss as "
+                                               "-(targets * log_softmax(logits, 1)).sum(1).mean()");
     }
     if (x->ndim < 2 || !meets_target(lower, x, &target)) return lower_misfit(lower, lower->inputs[0], lower->inputs[1]);
     if (open_most(lower_open(lower), x->dims[1]) > LOSS_CLASSES) return lower_error(lower, 505, "too many classes");

@@ -228,8 +228,7 @@ int lower_one_hot_encoder(struct lower *lower) {
 /* LabelEncoder-1 maps strings to numbers, or numbers to strings. */
 int lower_label_encoder_1(struct lower *lower) {
     lower_error(lower, 404, "strings are not supported");
-    diag_help(lower->builder.diags, "map strings to numbers before the model");
-    return -1;
+    return diag_help(lower->builder.diags, "map strings to numbers before the model");
 }
 
 /* Scores and labels ----------------------------------------------------------------------------------------------- */
@@ -283,8 +282,7 @@ int64_t ml_labels(struct lower *lower, const char *ints) {
     if (!strings || strings->n_strings == 0) return lower_error(lower, 385, "the node has no labels of classes");
     if (!lower_wants(lower, 0)) return (int64_t)strings->n_strings;
     lower_error(lower, 404, "labels that are strings are not supported");
-    diag_help(lower->builder.diags, "train the classifier on integer labels");
-    return -1;
+    return diag_help(lower->builder.diags, "train the classifier on integer labels");
 }
 
 int ml_pick_labels(struct lower *lower, const char *ints, int index) {

@@ -48,8 +48,7 @@ static int64_t block_of(struct lower *lower) {
     if (shows[SMALL] && shows[LARGE]) {
         diag_error(shared->diags, 417, EXIT_UNSUPPORTED, shared->model->place,
                    "weights are stored in blocks of 8 and of 16 channels");
-        diag_help(shared->diags, "%s", help);
-        return -1;
+        return diag_help(shared->diags, "%s", help);
     }
     shared->nchwc_block = shows[SMALL] ? SMALL : shows[LARGE] ? LARGE : block_of_processor();
     if (!shows[SMALL] && !shows[LARGE]) {

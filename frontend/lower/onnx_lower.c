@@ -33,9 +33,8 @@ int lower_too_open(struct lower *lower) {
     return lower_error(lower, 410, "a shape of several extents that depend on data");
 }
 int lower_help_experts(struct lower *lower) {
-    diag_help(lower->builder.diags, "export the mixture of experts in its batched form; in transformers: "
-                                    "config._experts_implementation = \"batched_mm\"");
-    return -1;
+    return diag_help(lower->builder.diags, "export the mixture of experts in its batched form; in transformers: "
+                                           "config._experts_implementation = \"batched_mm\"");
 }
 
 int lower_unsupported(struct lower *lower, const char *format, ...) {
@@ -125,12 +124,12 @@ static bool is_small(const struct tensor *tensor) {
     return tensor_elements(tensor) <= (rt_dtype_is_float(tensor->dtype) ? 1 : RT_MAX_NDIM);
 }
 
-void lower_help_bind(struct lower *lower, int tensor) {
+int lower_help_bind(struct lower *lower, int tensor) {
     int n;
     const int *roots = roots_of(lower, tensor, &n);
     for (int i = 0; i < n; i++) {
         struct tensor root = lower_tensor(lower, roots[i]);
-        if (!is_small(&root)) return;
+        if (!is_small(&root)) return -1;
     }
     for (int i = 0; i < n; i++) {
         struct tensor root = lower_tensor(lower, roots[i]);
@@ -138,14 +137,14 @@ void lower_help_bind(struct lower *lower, int tensor) {
         diag_help(lower->builder.diags, "--bind %s=FILE.npy, or %s in place of the file, makes input %s a constant",
                   name, tensor_elements(&root) == 1 ? "a number" : "a list such as 1,2", lower_quote(lower, root.name));
     }
+    return -1;
 }
 
 /* E0409: an input that must be known at compile time is not; suggests --bind. Returns -1. */
 static int unknown(struct lower *lower, int input, const char *what) {
     const char *name = lower_quote(lower, lower_input(lower, input).name);
     lower_error(lower, 409, "%s is computed at run time (%s): it must be a constant", what, name);
-    lower_help_bind(lower, lower->inputs[input]);
-    return -1;
+    return lower_help_bind(lower, lower->inputs[input]);
 }
 
 const int64_t *lower_known(struct lower *lower, int input, const char *what, int *n) {

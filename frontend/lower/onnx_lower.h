@@ -74,8 +74,9 @@ struct tensor lower_tensor(const struct lower *lower, int tensor);
 enum rt_dtype lower_dtype(const struct lower *lower, int tensor);
 int lower_ndim(const struct lower *lower, int tensor);
 
-/* Adds to the latest diagnostic how --bind makes the tensor a constant, if it depends on small graph inputs alone. */
-void lower_help_bind(struct lower *lower, int tensor);
+/* Adds to the latest diagnostic how --bind makes the tensor a constant, if it depends on small graph inputs alone.
+ * Returns -1. */
+int lower_help_bind(struct lower *lower, int tensor);
 
 /* Sets output 0 and returns 0, or -1 if `tensor` is -1. A lowering ends with it. */
 int lower_result(struct lower *lower, int tensor);

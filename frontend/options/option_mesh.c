@@ -117,10 +117,9 @@ static int check_dp(struct parser *parser) {
     diag_error(parser->diags, 204, EXIT_USAGE, NULL,
                "--pas dp replicates the whole model on every device: --plan-ngpus must be 1, not %lld",
                (long long)parser->options->plan_ngpus);
-    diag_help(
+    return diag_help(
         parser->diags,
         "--runtime-ngpus sets the number of data-parallel devices; --pas data splits the batch within a scale unit");
-    return -1;
 }
 
 static int check_sequence_parallel(struct parser *parser) {

@@ -188,8 +188,7 @@ static int refuse(struct onnx_model *model, int code, const char *location, cons
 
 static int refuse_link(struct onnx_model *model, int code, const char *location, const char *where, const char *why) {
     refuse(model, code, location, where, why);
-    diag_help(model->diags, "--allow-links accepts links to external data");
-    return -1;
+    return diag_help(model->diags, "--allow-links accepts links to external data");
 }
 
 /* True if a relative path leaves its start directory by "..". */

@@ -68,8 +68,7 @@ static int add_file(const struct weights *w, const char *path, bool links) {
     const int fd = open(path, O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC | (links ? 0 : O_NOFOLLOW));
     if (fd < 0 && errno == ELOOP && !links) {
         diag_error(w->diags, 362, EXIT_MALFORMED, place, "the file is a symbolic link");
-        diag_help(w->diags, "--allow-links accepts links");
-        return -1;
+        return diag_help(w->diags, "--allow-links accepts links");
     }
     if (fd < 0) return diag_errno(w->diags, 601, place, "open", path);
     int file = -1;
@@ -404,8 +403,7 @@ static int report_names(struct weights *w, struct names *names, const char *what
     if (!names->n) return 0;
     if (names->n > MOST_NAMED) strbuf_printf(&names->text, " and %d more", names->n - MOST_NAMED);
     diag_error(w->diags, 395, EXIT_MALFORMED, w->place, "%s: %s", what, strbuf_text(&names->text));
-    diag_help(w->diags, "%s", help);
-    return -1;
+    return diag_help(w->diags, "%s", help);
 }
 
 /* Records where the initializer's value lies. */

@@ -66,20 +66,21 @@ void diag_remark(struct diags *diags, const char *where, const char *format, ...
     record(diags, RT_SEVERITY_NOTE, 0, EXIT_OK, where, text);
 }
 
-static void add_line(struct diags *diags, const char *kind, const char *text) {
+static int add_line(struct diags *diags, const char *kind, const char *text) {
     if (!diags->all.n) BUG("%s: there is no diagnostic to add it to", kind);
     struct diagnostic *last = &diags->all.at[diags->all.n - 1];
     VEC_PUSH(diags->arena, &last->notes, arena_printf(diags->arena, "%s: %s", kind, printable(diags->arena, text)));
+    return -1;
 }
 
-void diag_note(struct diags *diags, const char *format, ...) {
+int diag_note(struct diags *diags, const char *format, ...) {
     FORMATTED(text, diags, format);
-    add_line(diags, "note", text);
+    return add_line(diags, "note", text);
 }
 
-void diag_help(struct diags *diags, const char *format, ...) {
+int diag_help(struct diags *diags, const char *format, ...) {
     FORMATTED(text, diags, format);
-    add_line(diags, "help", text);
+    return add_line(diags, "help", text);
 }
 
 const char *diag_quote(struct diags *diags, const char *name) {

@@ -48,9 +48,9 @@ int diag_refusal(struct diags *diags, int code, enum exit_code exit, const char 
 int diag_errno(struct diags *diags, int code, const char *where, const char *verb, const char *path);
 /* Records a remark, such as a node that a policy could not split. */
 void diag_remark(struct diags *diags, const char *where, const char *format, ...) __attribute__((format(printf, 3, 4)));
-/* Add a line to the latest diagnostic: "note: ..." or "help: ...". */
-void diag_note(struct diags *diags, const char *format, ...) __attribute__((format(printf, 2, 3)));
-void diag_help(struct diags *diags, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/* Add a line to the latest diagnostic: "note: ..." or "help: ...". Return -1, as diag_error. */
+int diag_note(struct diags *diags, const char *format, ...) __attribute__((format(printf, 2, 3)));
+int diag_help(struct diags *diags, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 /* Adds one diagnostic, or those of `from` in order. Their texts are shared. */
 void diags_add(struct diags *diags, const struct diagnostic *item);

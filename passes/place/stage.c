@@ -346,8 +346,7 @@ int pass_stage(struct graph *graph, const struct pass_context *context) {
         diag_error(context->diags, 415, EXIT_UNSUPPORTED, graph->name,
                    "a model without a loss cannot be trained in pipeline stages: the functions that a caller "
                    "composes have no schedule");
-        diag_help(context->diags, "--loss adds one, such as --loss cross_entropy:logits=VALUE,labels=INPUT");
-        return -1;
+        return diag_help(context->diags, "--loss adds one, such as --loss cross_entropy:logits=VALUE,labels=INPUT");
     }
     for (int i = 0; i < graph->order.n; i++) {
         struct node *node = &graph->nodes.at[graph->order.at[i]];

@@ -50,8 +50,7 @@ static int refuse(struct growth *growth, const struct update *update, const char
     const struct tensor *state = tensor_at(growth, update->weight), *value = tensor_at(growth, update->value);
     diag_error(diags, 441, EXIT_UNSUPPORTED, NULL, "%s cannot be state with the new value %s: %s",
                diag_quote(diags, state->name), diag_quote(diags, value->name), why);
-    diag_help(diags, "--state none keeps inputs and outputs as they are; --state IN=OUT,.. names the pairs");
-    return -1;
+    return diag_help(diags, "--state none keeps inputs and outputs as they are; --state IN=OUT,.. names the pairs");
 }
 
 /* The one dimension in which the state grows; -1: there is none, or several. */

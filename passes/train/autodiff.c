@@ -129,8 +129,7 @@ static int differentiate(struct autodiff *a, int id) {
     gradient.dx = ARENA_ARRAY(a->graph->arena, int, node.ninputs + 1);
     for (int k = 0; k < node.ninputs; k++) wanted[k] = node.inputs[k] >= 0 && a->depends[node.inputs[k]];
     if (gradient_make(&gradient) < 0) {
-        diag_note(a->diags, "it is on a path from a parameter to the loss");
-        return -1;
+        return diag_note(a->diags, "it is on a path from a parameter to the loss");
     }
     set_origin(a->graph, first, id);
     for (int k = 0; k < node.ninputs; k++)

@@ -45,7 +45,7 @@ static int refuse_name(const struct named_options *options, const char *word, st
     const char *near = nearest_name(options, word);
     diag_error(diags, 205, EXIT_USAGE, options->option, "%s has no option %s%s", options->row, diag_quote(diags, word),
                near ? arena_printf(diags->arena, "; did you mean '%s'?", near) : "");
-    return diag_note(diags, "its options are %s", *options->takes ? options->takes : "none"), -1;
+    return diag_note(diags, "its options are %s", *options->takes ? options->takes : "none");
 }
 
 /* The number of the word among those that "|" separates; -1: it is none of them. */
@@ -122,7 +122,7 @@ int key_options_read(const struct key_options *options, const char *text, void *
         if (!value || !*value || options->set(env, key, value, arena) < 0) {
             diag_error(diags, 205, EXIT_USAGE, options->option, "%s has no option %s", options->what,
                        diag_quote(diags, setting));
-            return diag_note(diags, "its options are %s", options->takes), -1;
+            return diag_note(diags, "its options are %s", options->takes);
         }
         at += 1 + strlen(setting);
     }

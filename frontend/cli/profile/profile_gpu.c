@@ -31,8 +31,7 @@ static int find_gpu(struct cli *cli, struct gpu *gpu) {
     const enum gpu_found found = gpu_driver_ask(gpu, cli->arena);
     if (found == GPU_FOUND) return 0;
     diag_error(cli->diags, 620, EXIT_SYSTEM, NULL, "%s: --target cuda measures a GPU", missing[found]);
-    diag_help(cli->diags, "without --target, rankc profile measures the processor");
-    return -1;
+    return diag_help(cli->diags, "without --target, rankc profile measures the processor");
 }
 
 int profile_gpu_refuses(struct cli *cli) {
@@ -46,8 +45,7 @@ int profile_gpu_refuses(struct cli *cli) {
     if (!doctor_find_program(nvcc_of(cli->arena), cli->arena)) {
         diag_error(cli->diags, 620, EXIT_SYSTEM, NULL, "there is no %s, which builds programs of --target cuda",
                    diag_quote(cli->diags, nvcc_of(cli->arena)));
-        diag_help(cli->diags, "install the CUDA toolkit and put its folder bin in PATH, or set NVCC");
-        return -1;
+        return diag_help(cli->diags, "install the CUDA toolkit and put its folder bin in PATH, or set NVCC");
     }
     /* architecture native is that of the GPU; with another one, programs are built without a GPU */
     return getenv("GPU_ARCH") ? 0 : find_gpu(cli, &gpu);

@@ -28,22 +28,20 @@ static int refuse_model(const struct reader *r, const char *name) {
     const Onnx__ModelProto *proto = r->model->proto;
     if (!proto->n_configuration) {
         diag_error(r->diags, 436, EXIT_MISMATCH, r->model->place, "the model has no multi-device annotations");
-        diag_help(r->diags, "rankc compile --onnx-out writes a model with them; or choose another policy with --pas");
-        return -1;
+        return diag_help(r->diags,
+                         "rankc compile --onnx-out writes a model with them; or choose another policy with --pas");
     }
     diag_error(r->diags, 436, EXIT_MISMATCH, r->model->place, "the model has no device configuration %s",
                diag_quote(r->diags, name ? name : ANNOTATIONS_CONFIGURATION));
     for (size_t i = 0; i < proto->n_configuration && i < 8; i++)
         diag_note(r->diags, "it has %s", diag_quote(r->diags, onnx_text(proto->configuration[i]->name)));
-    diag_help(r->diags, "choose one with --pas annotated:config=NAME");
-    return -1;
+    return diag_help(r->diags, "choose one with --pas annotated:config=NAME");
 }
 
 static int refuse_mesh(const struct reader *r, const char *why) {
     diag_error(r->diags, 435, EXIT_MALFORMED, r->annotations->place, "%s", why);
-    diag_help(r->diags,
-              "name devices by their coordinates, such as \"tensor=0,pipeline=1\"; the first axis is the fastest");
-    return -1;
+    return diag_help(
+        r->diags, "name devices by their coordinates, such as \"tensor=0,pipeline=1\"; the first axis is the fastest");
 }
 
 /* Adds the axis of "NAME=COORDINATE", of the last device. */
@@ -145,8 +143,7 @@ static int read_mesh(struct reader *r) {
 static int refuse(const struct reader *r, const Onnx__ShardingSpecProto *spec, const char *why) {
     diag_error(r->diags, 435, EXIT_MALFORMED, r->where, "the sharding of %s %s",
                diag_quote(r->diags, onnx_text(spec->tensor_name)), why);
-    diag_note(r->diags, "annotated in %s", r->annotations->place);
-    return -1;
+    return diag_note(r->diags, "annotated in %s", r->annotations->place);
 }
 
 /* A sharded dimension before its shards are given to mesh axes. */

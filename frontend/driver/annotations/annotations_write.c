@@ -233,8 +233,7 @@ static int copy_data(const struct onnx_file *file, const char *to, struct diags 
         rt_file_unmap(have, info.bytes);
         if (equal) return 0;
         diag_error(diags, 201, EXIT_USAGE, "--onnx-out", "%s exists, and is not the model's", diag_quote(diags, to));
-        diag_help(diags, "write the file to another directory, or to that of the model");
-        return -1;
+        return diag_help(diags, "write the file to another directory, or to that of the model");
     }
     if (!rt_file_write(to, &piece, 1, &why)) return diag_refusal(diags, 611, EXIT_SYSTEM, "--onnx-out", &why);
     diag_remark(diags, "--onnx-out", "weights of the model are copied to %s", diag_quote(diags, to));

@@ -39,7 +39,7 @@ int batch_take(const struct options **options, struct arena *arena, struct diags
     if (!batch) {
         diag_error(diags, 205, EXIT_USAGE, "--global-batch",
                    "the first dimension of the inputs is no batch: it has a size, or not one name for all of them");
-        return diag_help(diags, "--accumulate gives the micro-batches of a step for any model"), -1;
+        return diag_help(diags, "--accumulate gives the micro-batches of a step for any model");
     }
     struct options *taken = ARENA_NEW(arena, struct options);
     *taken = **options, taken->batch_dim = batch;

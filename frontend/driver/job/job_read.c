@@ -39,8 +39,7 @@ static int add_located(struct job *job, const struct rt_json *entry, const char 
     VEC_PUSH(job->arena, &job->hashes, arena_strdup(job->arena, hash));
     if (stat(path, &info) == 0) return 0;
     diag_errno(job->diags, 608, job->options->operand, "open", path);
-    diag_help(job->diags, "location.json says that the weights are in this file: restore it");
-    return -1;
+    return diag_help(job->diags, "location.json says that the weights are in this file: restore it");
 }
 
 static int list_located_files(struct job *job, const char *directory) {
@@ -79,8 +78,7 @@ static int list_copied_files(struct job *job, const char *directory, const struc
     if (!files.assembled || job->whole || job->options->weights == OPT_WEIGHTS_COPY) return 0;
     diag_error(job->diags, 201, EXIT_USAGE, job->options->operand,
                "the graph needs weights that are stored only as slices of them");
-    diag_help(job->diags, "--weights copy joins the slices");
-    return -1;
+    return diag_help(job->diags, "--weights copy joins the slices");
 }
 
 /* True if the text is the graph.rir of a compiled model: a manifest.json lies beside it. */
@@ -140,10 +138,9 @@ int job_check_located(const struct job *job) {
 static int no_file_named(const struct job *job, const struct tensor *tensor) {
     diag_error(job->diags, 345, EXIT_MALFORMED, job->options->operand,
                "weight %s is in none of the files that the text names", diag_quote(job->diags, tensor->name));
-    diag_help(job->diags,
-              "edit graph.rir in a copy of the directory that 'compile' wrote: the files beside it say where "
-              "the weights are");
-    return -1;
+    return diag_help(job->diags,
+                     "edit graph.rir in a copy of the directory that 'compile' wrote: the files beside it say where "
+                     "the weights are");
 }
 
 int job_check_text_weights(const struct job *job) {

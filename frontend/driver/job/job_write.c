@@ -103,9 +103,8 @@ static int build_staged(struct job *job, struct output *output) {
     const bool silent = job->options->quiet || job->options->json;
     if (build_program(job->arena, job->diags, output->staging, silent) == 0) return 0;
     output->staged = false;
-    diag_help(job->diags, "the sources stay in %s until the next compile; --no-build writes them and stops",
-              diag_quote(job->diags, output->staging));
-    return -1;
+    return diag_help(job->diags, "the sources stay in %s until the next compile; --no-build writes them and stops",
+                     diag_quote(job->diags, output->staging));
 }
 
 /* Plans the graph and makes its sources; *imported: its text before that. */

@@ -29,8 +29,7 @@ static int busy(int fd, const char *path, long timeout, struct diags *diags) {
     if (rt_lock_read(fd, &owner) && !rt_lock_owner_ended(&owner))
         diag_note(diags, "process %ld on %s since %s", owner.process, diag_quote(diags, owner.host),
                   diag_quote(diags, owner.since));
-    diag_help(diags, "waited %ld s (--lock-timeout)", timeout);
-    return -1;
+    return diag_help(diags, "waited %ld s (--lock-timeout)", timeout);
 }
 
 int lock_take(int fd, const char *path, enum lock_mode mode, long timeout, struct diags *diags) {

@@ -24,8 +24,7 @@ static int refuse_pin(const struct draft *draft, int id, const struct constraint
     diag_error(diags, pin->source == FROM_RULES ? 420 : 438, EXIT_LIMIT, node_place(draft->graph, id),
                "cannot split dimension %d of %s along %s: %s", pin->dims.at[0].dim,
                diag_quote(diags, pin->dims.at[0].tensor), pin->axis[level], why);
-    diag_note(diags, "requested by %s", pin->place);
-    return -1;
+    return diag_note(diags, "requested by %s", pin->place);
 }
 
 /* Splits the node as the pin says along those of its axes that are in the set, with the nodes to which that propagates.
