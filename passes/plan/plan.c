@@ -239,7 +239,7 @@ struct applying {
     struct diags *diags;
     struct arena *scratch;
     bool is_base;     /* plan_refine */
-    struct map nodes; /* index_nodes */
+    struct map nodes; /* entry_key -> node id */
 };
 
 /* True if what the plan says of the axis does not concern the graph: a base has no stages, so it has axes of some
@@ -334,51 +334,45 @@ static const char *next_key(struct arena *arena, struct map *counts, const char 
     return entry_key(arena, name, op, nth);
 }
 
-/* entry_key -> node id. */
-static void index_nodes(const struct graph *graph, struct arena *arena, struct map *nodes) {
-    struct map counts;
-    map_init(&counts, arena);
-    map_init(nodes, arena);
+/* Finds a->nodes, and the node of each entry; -1: the graph has none. */
+static int *find_entries(struct applying *a) {
+    const struct graph *graph = a->graph;
+    int *ids = ARENA_ARRAY(a->scratch, int, a->plan->nodes.n + 1);
+    struct map counts, wanted;
+    map_init(&counts, a->scratch), map_init(&wanted, a->scratch), map_init(&a->nodes, a->scratch);
     for (int i = 0; i < graph->order.n; i++) {
         const struct node *node = &graph->nodes.at[graph->order.at[i]];
-        const char *key = next_key(arena, &counts, node->name, node->op->name);
-        map_put(nodes, key, strlen(key), graph->order.at[i]);
+        const char *key = next_key(a->scratch, &counts, node->name, node->op->name);
+        map_put(&a->nodes, key, strlen(key), graph->order.at[i]);
     }
+    for (int i = 0; i < a->plan->nodes.n; i++) {
+        const char *key = next_key(a->scratch, &wanted, a->plan->nodes.at[i].name, a->plan->nodes.at[i].op);
+        ids[i] = map_get(&a->nodes, key, strlen(key));
+    }
+    return ids;
 }
 
 /* Entries of copies in the backward phase have names of their own, so the numbers of entries that nodes of the forward
  * phase have are the same before and after copying. */
 void plan_recomputed(const struct plan *plan, const struct graph *graph, bool *dropped) {
-    struct arena *scratch = arena_scratch(graph->arena);
-    struct map nodes, counts;
-    index_nodes(graph, scratch, &nodes);
-    map_init(&counts, scratch);
+    struct applying a = {.graph = graph, .plan = plan, .scratch = arena_scratch(graph->arena)};
+    const int *ids = find_entries(&a);
     for (int i = 0; i < plan->nodes.n; i++) {
         const struct plan_node *entry = &plan->nodes.at[i];
-        const char *key = next_key(scratch, &counts, entry->name, entry->op);
-        const int id = map_get(&nodes, key, strlen(key));
-        if (id >= 0 && graph->nodes.at[id].phase == PHASE_FORWARD && (entry->gives_recompute || !plan->partial))
-            dropped[id] = entry->recompute;
+        if (ids[i] >= 0 && graph->nodes.at[ids[i]].phase == PHASE_FORWARD && (entry->gives_recompute || !plan->partial))
+            dropped[ids[i]] = entry->recompute;
     }
-    arena_release(graph->arena, scratch);
+    arena_release(graph->arena, a.scratch);
 }
 
-/* If entry i is that of the i-th node, for all, as in the plan that a policy has just made: finds the node of each
- * entry. Else false. */
-static bool find_in_order(const struct plan *plan, const struct graph *graph, int *ids) {
+/* The nodes if entry i is that of the i-th node, for all, as in the plan that a policy has just made; else NULL. */
+static const int *find_in_order(const struct plan *plan, const struct graph *graph) {
     bool same = plan->nodes.n == graph->order.n;
     for (int i = 0; i < plan->nodes.n && same; i++) {
         const struct node *node = &graph->nodes.at[graph->order.at[i]];
         same = strcmp(plan->nodes.at[i].op, node->op->name) == 0 && strcmp(plan->nodes.at[i].name, node->name) == 0;
-        ids[i] = graph->order.at[i];
     }
-    return same;
-}
-
-/* The node of the entry; -1: the graph has none. */
-static int node_of(const struct applying *a, struct map *counts, const struct plan_node *entry) {
-    const char *key = next_key(a->scratch, counts, entry->name, entry->op);
-    return map_get(&a->nodes, key, strlen(key));
+    return same ? graph->order.at : NULL;
 }
 
 /* E0424 for an entry without a node. */
@@ -405,22 +399,18 @@ static void note_nodes_left(const struct applying *a, const bool *has_entry) {
     if (left > NAMED) diag_note(a->diags, "and for %d more of %d nodes", left - NAMED, a->graph->order.n);
 }
 
-/* Finds the node of each entry. 0, or -1 after E0424 if they are not those of the graph. */
-static int find_nodes(struct applying *a, int *ids) {
+/* The node of each entry. NULL after E0424 if they are not those of the graph. */
+static const int *find_nodes(struct applying *a) {
     const struct plan *plan = a->plan;
-    if (find_in_order(plan, a->graph, ids)) return 0;
-    index_nodes(a->graph, a->scratch, &a->nodes);
+    const int *in_order = find_in_order(plan, a->graph), *ids = in_order ? in_order : find_entries(a);
     const struct plan_node *unknown = NULL;
     bool *has_entry = ARENA_ARRAY(a->scratch, bool, a->graph->nodes.n + 1);
     int known = 0;
-    struct map counts;
-    map_init(&counts, a->scratch);
     for (int i = 0; i < plan->nodes.n; i++) {
-        ids[i] = node_of(a, &counts, &plan->nodes.at[i]);
         if (ids[i] < 0 && !unknown) unknown = &plan->nodes.at[i];
         if (ids[i] >= 0) has_entry[ids[i]] = true, known++;
     }
-    if (!unknown && known == a->graph->order.n) return 0;
+    if (!unknown && known == a->graph->order.n) return ids;
     if (unknown)
         no_node(a, unknown);
     else
@@ -431,15 +421,12 @@ static int find_nodes(struct applying *a, int *ids) {
     if (plan->nodes.n - known > 1)
         diag_note(a->diags, "%d of the plan's %d nodes are not in the model", plan->nodes.n - known, plan->nodes.n);
     note_nodes_left(a, has_entry);
-    return -1;
+    return NULL;
 }
 
 static int apply_nodes(struct applying *a, struct graph *graph) {
-    const struct plan *plan = a->plan;
-    const int before = a->diags->errors;
-    int *ids = ARENA_ARRAY(a->scratch, int, plan->nodes.n + 1);
-    if (find_nodes(a, ids) < 0) return -1;
-    for (int i = 0; i < plan->nodes.n; i++) apply_node(a, graph, ids[i], &plan->nodes.at[i]);
+    const int before = a->diags->errors, *ids = find_nodes(a);
+    for (int i = 0; i < a->plan->nodes.n && ids; i++) apply_node(a, graph, ids[i], &a->plan->nodes.at[i]);
     return a->diags->errors == before ? 0 : -1;
 }
 
@@ -492,14 +479,9 @@ static bool is_of_later_phase(const struct graph *graph, const char *name) {
 
 int plan_check_entries(const struct plan *partial, const struct graph *graph, struct diags *diags) {
     struct applying a = {.graph = graph, .plan = partial, .diags = diags, .scratch = arena_scratch(graph->arena)};
-    const int before = diags->errors;
-    struct map counts;
-    index_nodes(graph, a.scratch, &a.nodes);
-    map_init(&counts, a.scratch);
-    for (int i = 0; i < partial->nodes.n; i++) {
-        const struct plan_node *entry = &partial->nodes.at[i];
-        if (node_of(&a, &counts, entry) < 0 && !is_of_later_phase(graph, entry->name)) no_node(&a, entry);
-    }
+    const int before = diags->errors, *ids = find_entries(&a);
+    for (int i = 0; i < partial->nodes.n; i++)
+        if (ids[i] < 0 && !is_of_later_phase(graph, partial->nodes.at[i].name)) no_node(&a, &partial->nodes.at[i]);
     arena_release(graph->arena, a.scratch);
     return diags->errors == before ? 0 : -1;
 }
@@ -542,16 +524,12 @@ static int refine_node(const struct applying *a, struct draft *draft, int id, co
 int plan_refine(struct draft *draft, const struct plan *partial, bool is_base, struct diags *diags) {
     const struct graph *graph = draft->graph;
     struct applying a = {.graph = graph, .plan = partial, .diags = diags, .is_base = is_base};
-    struct map counts;
     a.scratch = arena_scratch(graph->arena);
+    const int *ids = find_entries(&a);
     int status = check_mesh(&a);
-    index_nodes(graph, a.scratch, &a.nodes);
-    map_init(&counts, a.scratch);
-    for (int i = 0; i < partial->nodes.n && !status; i++) {
-        const int id = node_of(&a, &counts, &partial->nodes.at[i]);
-        if (id < 0 || graph->nodes.at[id].phase != PHASE_FORWARD) continue;
-        status = refine_node(&a, draft, id, &partial->nodes.at[i]);
-    }
+    for (int i = 0; i < partial->nodes.n && !status; i++)
+        if (ids[i] >= 0 && graph->nodes.at[ids[i]].phase == PHASE_FORWARD)
+            status = refine_node(&a, draft, ids[i], &partial->nodes.at[i]);
     arena_release(graph->arena, a.scratch);
     return status;
 }
