@@ -77,8 +77,7 @@ static int put_file(struct rt_json_writer *writer, struct sharing *s, const char
 static int put_files(struct rt_json_writer *writer, struct sharing *s, const struct rt_json *manifest, bool trains) {
     static const char *const others[] = {"manifest.json", "location.json", "build/stamp", "build/run", "build/train"};
     const struct options *options = s->cli->options;
-    const struct rt_json *files = rt_json_member(manifest, "files");
-    for (const struct rt_json *file = files ? files->first : NULL; file; file = file->next) {
+    for (const struct rt_json *file = rt_json_items(manifest, "files"); file; file = file->next) {
         const char *path = rt_json_text(rt_json_member(file, "path"));
         if (path && is_sent(options->broadcast, path) && put_file(writer, s, path)) return -1;
     }
@@ -137,8 +136,7 @@ static int send_list(struct sharing *s, const char *text, int *exit) {
 /* Ranks that receive */
 
 static const struct rt_json *first_file(const struct sharing *s) {
-    const struct rt_json *files = rt_json_member(s->list.root, "files");
-    return files ? files->first : NULL;
+    return rt_json_items(s->list.root, "files");
 }
 
 static const char *path_of(const struct rt_json *file) {
@@ -186,8 +184,7 @@ static int send_bytes(struct sharing *s, const struct rt_json *file, const struc
     struct rt_hash hash;
     struct rt_reason why;
     char found[RT_HASH_HEX];
-    int64_t bytes = 0;
-    rt_json_int(rt_json_member(file, "bytes"), &bytes);
+    const int64_t bytes = rt_json_number(file, "bytes", 0);
     rt_hash_start(&hash);
     for (int64_t done = 0, piece; done < bytes; done += piece) {
         piece = bytes - done < PIECE ? bytes - done : PIECE;
@@ -320,14 +317,13 @@ static int print_json(const struct compiled_model *compiled, const char *program
 /* True for a shape without elements, whose input needs no data. */
 static bool is_empty(const struct rt_json *shape) {
     int64_t extent;
-    for (const struct rt_json *dim = shape ? shape->first : NULL; dim; dim = dim->next)
+    for (const struct rt_json *dim = rt_json_first(shape); dim; dim = dim->next)
         if (rt_json_int(dim, &extent) && !extent) return true;
     return false;
 }
 
 /* Prints the command that starts the program, with a file for every input; only a program of the user runs a module. */
 static void print_command(const struct compiled_model *compiled, const char *directory, struct cli *cli) {
-    const struct rt_json *inputs = rt_json_member(compiled->root, "inputs");
     const struct rt_json *trains = rt_json_member(compiled->root, "training");
     if (rt_json_member(trains, "module")) {
         printf("call it from a program: %s/model.h declares its functions\n", directory);
@@ -338,7 +334,7 @@ static void print_command(const struct compiled_model *compiled, const char *dir
         return;
     }
     printf("%s it with: rankc %s %s", trains ? "train" : "run", trains ? "train" : "run", directory);
-    for (const struct rt_json *input = inputs ? inputs->first : NULL; input; input = input->next) {
+    for (const struct rt_json *input = rt_json_items(compiled->root, "inputs"); input; input = input->next) {
         const char *name = rt_json_text(rt_json_member(input, "name"));
         if (name && !(trains && is_empty(rt_json_member(input, "shape"))))
             printf(" --%s %s=FILE", trains ? "data" : "input", str_escape(cli->arena, name, strlen(name), 0));
@@ -350,8 +346,7 @@ static void print_command(const struct compiled_model *compiled, const char *dir
 static void print_text(const struct compiled_model *compiled, const char *program, enum driver_made made,
                        struct cli *cli) {
     int64_t ranks = compiled->runtime_ngpus, largest = 0;
-    const struct rt_json *all = rt_json_member(compiled->root, "classes");
-    for (const struct rt_json *class = all ? all->first : NULL; class; class = class->next) {
+    for (const struct rt_json *class = rt_json_items(compiled->root, "classes"); class; class = class->next) {
         int64_t bytes[MEMORY_KINDS];
         memory_of_class(compiled, class, "memory", bytes);
         if (bytes[MEMORY_PEAK] > largest) largest = bytes[MEMORY_PEAK];
@@ -371,7 +366,7 @@ static void print_parameters(const struct compiled_model *compiled, struct cli *
 
 static int length_of(const struct rt_json *list) {
     int n = 0;
-    for (const struct rt_json *at = list && list->kind == RT_JSON_ARRAY ? list->first : NULL; at; at = at->next) n++;
+    for (const struct rt_json *at = rt_json_first(list); at; at = at->next) n++;
     return n;
 }
 
@@ -383,7 +378,7 @@ static void tell_details(const struct compiled_model *compiled, int64_t started,
     cli_tell(cli, "%d nodes, %d instructions, %d files, plan key %s; %.1f s", length_of(rt_json_member(root, "nodes")),
              length_of(rt_json_member(root, "instructions")), length_of(rt_json_member(root, "files")), key ? key : "?",
              (double)(rt_now_ms() - started) / 1000);
-    for (const struct rt_json *class = classes ? classes->first : NULL; class; class = class->next, number++) {
+    for (const struct rt_json *class = rt_json_first(classes); class; class = class->next, number++) {
         int64_t bytes[MEMORY_KINDS];
         struct strbuf text;
         strbuf_init(&text, cli->arena);

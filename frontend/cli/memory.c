@@ -12,15 +12,10 @@ const char *const memory_kinds[MEMORY_KINDS] = {
     "peak",
 };
 
-static const struct rt_json *elements(const struct rt_json *array) {
-    return array && array->kind == RT_JSON_ARRAY ? array->first : NULL;
-}
-
 /* The ranks along each axis: mesh axes, then the scale units of a ZeRO group. */
 static void find_ways(const struct compiled_model *compiled, int ways[RT_LAYOUT_AXES]) {
     const int64_t units = compiled->runtime_ngpus / compiled->plan_ngpus;
-    int64_t groups = 1;
-    rt_json_int(rt_json_member(rt_json_member(compiled->root, "training"), "zero_ngroups"), &groups);
+    const int64_t groups = rt_json_number(rt_json_member(compiled->root, "training"), "zero_ngroups", 1);
     for (int a = 0; a < RT_LAYOUT_AXES; a++) ways[a] = 1;
     for (int a = 0; a < compiled->mesh.naxes; a++) ways[a] = compiled->mesh.axis[a].size;
     ways[compiled->mesh.naxes] = (int)(groups > 0 && units % groups == 0 ? units / groups : units);
@@ -47,7 +42,7 @@ static bool read_flat(const struct compiled_model *compiled, const struct rt_jso
     while (id < RT_ARENAS && strcmp(memory_kinds[id], arena) != 0) id++;
     flat->arena = (enum rt_arena)id;
     flat->dtype = rt_dtype_by_name(dtype);
-    for (const struct rt_json *name = elements(rt_json_member(entry, "axes")); name; name = name->next)
+    for (const struct rt_json *name = rt_json_items(entry, "axes"); name; name = name->next)
         flat->axes |= 1u << axis_of(compiled, rt_json_text(name));
     return id < RT_ARENAS && flat->dtype < RT_DTYPE_COUNT;
 }
@@ -56,9 +51,9 @@ static void add_flats(const struct compiled_model *compiled, const struct rt_jso
     int ways[RT_LAYOUT_AXES];
     struct rt_flat flat;
     find_ways(compiled, ways);
-    for (const struct rt_json *entry = elements(rt_json_member(class, "flats")); entry; entry = entry->next) {
+    for (const struct rt_json *entry = rt_json_items(class, "flats"); entry; entry = entry->next) {
         if (!read_flat(compiled, entry, &flat)) continue;
-        for (const struct rt_json *n = elements(rt_json_member(entry, "elements")); n; n = n->next) {
+        for (const struct rt_json *n = rt_json_items(entry, "elements"); n; n = n->next) {
             int64_t at;
             if (rt_json_int(n, &flat.elements) && flat.elements >= 0 && flat.elements <= MOST_ELEMENTS)
                 rt_flat_place(&flat, 1, ways, bytes, &at);

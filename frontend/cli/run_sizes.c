@@ -16,8 +16,7 @@ static int64_t rounded_up(int64_t size) {
 
 /* The bounds that the program in `directory` has for the size; false: it has none. */
 static bool bounds_of(const struct rt_json *manifest, const char *name, struct open_range *range) {
-    const struct rt_json *sizes = rt_json_member(manifest, "sizes");
-    for (const struct rt_json *size = sizes ? sizes->first : NULL; size; size = size->next) {
+    for (const struct rt_json *size = rt_json_items(manifest, "sizes"); size; size = size->next) {
         const char *own = rt_json_text(rt_json_member(size, "name"));
         if (own && strcmp(own, name) == 0)
             return rt_json_int(rt_json_member(size, "least"), &range->least) &&

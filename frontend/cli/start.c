@@ -167,8 +167,7 @@ struct names {
 
 static const char *instruction_name(void *context, int number) {
     const struct names *names = context;
-    const struct rt_json *list = rt_json_member(names->compiled->root, "instructions");
-    const struct rt_json *entry = list ? list->first : NULL;
+    const struct rt_json *entry = rt_json_items(names->compiled->root, "instructions");
     for (int i = 0; entry && i < number; i++) entry = entry->next;
     const char *node = rt_json_text(rt_json_member(entry, "node")), *op = rt_json_text(rt_json_member(entry, "op"));
     const char *from = rt_json_text(rt_json_member(entry, "from"));
@@ -238,7 +237,7 @@ static const char *find_edited(const struct compiled_model *compiled, const char
     const struct rt_json *files = rt_json_member(compiled->root, "files");
     struct stat built, about;
     if (stat(program, &built)) return NULL;
-    for (const struct rt_json *file = files ? files->first : NULL; file; file = file->next) {
+    for (const struct rt_json *file = rt_json_first(files); file; file = file->next) {
         const char *name = rt_json_text(rt_json_member(file, "path"));
         if (!name || strchr(name, '/') || (fnmatch("*.[ch]", name, 0) && fnmatch("*.cu", name, 0))) continue;
         const char *path = arena_printf(cli->arena, "%s/%s", compiled->directory, name);

@@ -225,7 +225,7 @@ static int for_outputs(struct comparison *comparison,
     if (!document) return diag_refusal(comparison->cli->diags, 601, EXIT_SYSTEM, NULL, &why);
     const struct rt_json *outputs = rt_json_member(rt_json_root(document), "outputs");
     int status = 0;
-    for (const struct rt_json *o = outputs ? outputs->first : NULL; o; o = o->next) {
+    for (const struct rt_json *o = rt_json_first(outputs); o; o = o->next) {
         const char *name = rt_json_text(rt_json_member(o, "name")), *file = rt_json_text(rt_json_member(o, "file"));
         if (!name || !file || each(comparison, name, file) < 0) status = -1;
     }
@@ -297,7 +297,7 @@ static int compare(struct comparison *comparison) {
 static struct open_sizes *read_sizes(const struct compiled_model *compiled, struct arena *arena) {
     const struct rt_json *sizes = rt_json_member(compiled->root, "sizes");
     struct open_sizes *open = open_new(arena, 0);
-    for (const struct rt_json *s = sizes ? sizes->first : NULL; s && open->all.n < OPEN_SIZES; s = s->next) {
+    for (const struct rt_json *s = rt_json_first(sizes); s && open->all.n < OPEN_SIZES; s = s->next) {
         struct open_range range = {0};
         const char *name = rt_json_text(rt_json_member(s, "name"));
         if (!name || !rt_json_int(rt_json_member(s, "least"), &range.least) ||

@@ -101,7 +101,7 @@ static int map_file(const struct check *check, const struct rt_json *entry, cons
 
 static int map_files(struct check *check, const struct rt_json *files) {
     const char *part = "model";
-    for (const struct rt_json *f = files && files->kind == RT_JSON_ARRAY ? files->first : NULL; f; f = f->next) {
+    for (const struct rt_json *f = rt_json_first(files); f; f = f->next) {
         struct mapping *file;
         if (map_file(check, f, reuse_keys_part(&check->keys.graph, part), &file) < 0) return -1;
         VEC_PUSH(check->arena, &check->files, file);
@@ -212,8 +212,7 @@ static int read_training(struct check *check) {
  * partitioned contains its plan, so none is applied. */
 static int check_plan(struct check *check, struct rankplan *plan) {
     struct pass_context context = target_pass_context(check->target);
-    int64_t runs = 0;
-    rt_json_int(rt_json_member(rt_json_root(check->manifest), "product_runs"), &runs);
+    const int64_t runs = rt_json_number(rt_json_root(check->manifest), "product_runs", 0);
     context.attention = attention_kind_of(rt_json_text(rt_json_member(rt_json_root(check->manifest), "attention")));
     const char *weights = rt_json_text(rt_json_member(rt_json_root(check->manifest), "weight_dtype"));
     if (small_weights_parse(&check->small_weights, weights, check->arena, check->diags) < 0) return -1;

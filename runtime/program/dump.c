@@ -254,22 +254,16 @@ struct dump {
 
 /* Reading the manifest --------------------------------------------------------------------------------------------- */
 
-static const struct rt_json *first_of(const struct rt_json *list) {
-    return list && list->kind == RT_JSON_ARRAY ? list->first : NULL;
-}
-
 /* How many numbers the list has; of a number that follows from open sizes it has the formula. */
 static int numbers_of(const struct rt *rt, const struct rt_json *list, int64_t *out, int most) {
     int n = 0;
-    for (const struct rt_json *e = first_of(list); e && n < most; e = e->next, n++)
+    for (const struct rt_json *e = rt_json_first(list); e && n < most; e = e->next, n++)
         if (!rt_json_int(e, &out[n])) rt_size_formula(rt, rt_json_text(e), &out[n]);
     return n;
 }
 
 static unsigned bits_of(const struct rt_json *entry, const char *key) {
-    int64_t bits = 0;
-    rt_json_int(rt_json_member(entry, key), &bits);
-    return (unsigned)bits;
+    return (unsigned)rt_json_number(entry, key, 0);
 }
 
 static bool read_tensor(const struct rt *rt, struct dump_tensor *t, const struct rt_json *entry, int naxes) {
@@ -277,8 +271,7 @@ static bool read_tensor(const struct rt *rt, struct dump_tensor *t, const struct
     t->name = rt_json_text(rt_json_member(entry, "name"));
     t->dtype = dtype ? rt_dtype_by_name(dtype) : RT_DTYPE_NONE;
     t->ndim = numbers_of(rt, rt_json_member(entry, "shape"), t->dims, RT_MAX_NDIM);
-    for (const struct rt_json *c = first_of(rt_json_member(entry, "cuts")); c && t->ncuts < RT_LAYOUT_AXES;
-         c = c->next) {
+    for (const struct rt_json *c = rt_json_items(entry, "cuts"); c && t->ncuts < RT_LAYOUT_AXES; c = c->next) {
         int64_t field[4] = {0};
         if (numbers_of(rt, c, field, 4) < 4 || field[0] < 0 || field[0] >= naxes || field[1] < 0 || field[1] >= t->ndim)
             return false;
@@ -337,17 +330,17 @@ static size_t length_of(const struct rt_json *list) {
 static bool read_lists(struct dump *d, const struct rt_json *root) {
     const struct rt_json *dump = rt_json_member(root, "dump"), *tensors = rt_json_member(dump, "tensors"),
                          *instructions = rt_json_member(root, "instructions");
-    const struct rt_json *class = first_of(rt_json_member(dump, "places"));
+    const struct rt_json *class = rt_json_items(dump, "places");
     for (long c = d->rt->rank_class - d->rt->program->classes; c > 0 && class; c--) class = class->next;
     d->tensors = calloc(length_of(tensors) + 1, sizeof *d->tensors);
     d->instructions = calloc(length_of(instructions) + 1, sizeof(*d->instructions));
     d->places = calloc(length_of(class) + 1, sizeof *d->places);
     if (!d->tensors || !d->instructions || !d->places) return false;
-    for (const struct rt_json *e = first_of(instructions); e; e = e->next) d->instructions[d->ninstructions++] = e;
+    for (const struct rt_json *e = rt_json_first(instructions); e; e = e->next) d->instructions[d->ninstructions++] = e;
     bool ok = true;
-    for (const struct rt_json *e = first_of(tensors); e; e = e->next)
+    for (const struct rt_json *e = rt_json_first(tensors); e; e = e->next)
         ok = read_tensor(d->rt, &d->tensors[d->ntensors++], e, rt_layout_axes(d->rt)) && ok;
-    for (const struct rt_json *e = first_of(class); e && ok; e = e->next) {
+    for (const struct rt_json *e = rt_json_first(class); e && ok; e = e->next) {
         ok = read_place(d, &d->places[d->nplaces], e);
         if (ok) d->places[d->nplaces].wanted = is_wanted(d, &d->places[d->nplaces]);
         d->nplaces += ok;
@@ -624,7 +617,7 @@ static void tell_fused(const struct dump *d) {
     for (int i = 0; i < d->ninstructions; i++) {
         const char *into = node_of(d, i), *before = "";
         const struct rt_json *of = rt_json_member(d->instructions[i], "of");
-        for (const struct rt_json *m = first_of(of); m; m = m->next) {
+        for (const struct rt_json *m = rt_json_first(of); m; m = m->next) {
             const char *name = rt_json_text(m);
             if (!name || !name_matches(d, name) || strcmp(name, into) == 0 || strcmp(name, before) == 0) continue;
             before = name;

@@ -86,7 +86,7 @@ static int check_value(struct rt *rt, const struct rt_json *value) {
 
 static int check_values(struct rt *rt, const struct rt_json *values) {
     int seen = 0;
-    for (const struct rt_json *v = values ? values->first : NULL; v; v = v->next) seen |= check_value(rt, v);
+    for (const struct rt_json *v = rt_json_first(values); v; v = v->next) seen |= check_value(rt, v);
     return seen;
 }
 
@@ -100,8 +100,7 @@ static void add_finding(struct search *s, enum kind kind, int64_t which) {
 /* Position in program order: micro-batches over all scale units, then reduction and update. */
 static int64_t micro_of(const struct search *s, const struct rt_json *entry) {
     const struct rt_private *private = s->rt->internal;
-    int64_t phase = 0;
-    rt_json_int(rt_json_member(entry, "phase"), &phase);
+    const int64_t phase = rt_json_number(entry, "phase", 0);
     if (phase < PHASE_REDUCE) return rt_numbered(s->rt, private->micro);
     return (int64_t) private->accumulate * s->rt->units->size;
 }
@@ -162,12 +161,12 @@ static void check_inputs(struct search *s, const void *const *const *samples) {
 static int list_entries(struct search *s) {
     const struct rt_json *root = rt_json_root(s->self->job->manifest.document);
     const struct rt_json *list = rt_json_member(root, "instructions"), *classes = rt_json_member(root, "values");
-    const struct rt_json *class = classes && classes->kind == RT_JSON_ARRAY ? classes->first : NULL;
+    const struct rt_json *class = rt_json_first(classes);
     for (long c = s->rt->rank_class - s->rt->program->classes; c > 0 && class; c--) class = class->next;
     s->ninstructions = list && list->kind == RT_JSON_ARRAY ? list->count : 0;
     s->entries = calloc((size_t)s->ninstructions + 1, sizeof(*s->entries));
     if (!s->entries) return fail_with(s->self, EXIT_LIMIT, RT_CODE_MEMORY, "out of memory");
-    for (const struct rt_json *entry = class ? class->first : NULL; entry; entry = entry->next) {
+    for (const struct rt_json *entry = rt_json_first(class); entry; entry = entry->next) {
         int64_t instruction;
         if (rt_json_int(rt_json_member(entry, "instruction"), &instruction) && instruction >= 0 &&
             instruction < s->ninstructions)
@@ -217,8 +216,7 @@ int nonfinite_find(struct rank *self, struct rt *rt, const struct rt_attempt *at
 
 /* Entry `index` of a list in manifest.json. */
 static const struct rt_json *entry_of(const struct manifest *manifest, const char *list, int index) {
-    const struct rt_json *entries = rt_json_member(rt_json_root(manifest->document), list);
-    const struct rt_json *entry = entries && entries->kind == RT_JSON_ARRAY ? entries->first : NULL;
+    const struct rt_json *entry = rt_json_items(rt_json_root(manifest->document), list);
     for (; entry && index > 0; index--) entry = entry->next;
     return entry;
 }
@@ -228,8 +226,7 @@ static void list_members(const struct rt_json *names, struct failure *failure) {
     char text[sizeof failure->help - 64] = "";
     size_t used = 0;
     int n = 0;
-    for (const struct rt_json *name = names && names->kind == RT_JSON_ARRAY ? names->first : NULL; name;
-         name = name->next) {
+    for (const struct rt_json *name = rt_json_first(names); name; name = name->next) {
         const struct rt_quoted quoted = rt_quote_text(rt_json_text(name) ? rt_json_text(name) : "");
         if (used + strlen(quoted.text) + 8 > sizeof text) break;
         used += (size_t)snprintf(text + used, sizeof text - used, "%s'%s'", n++ ? ", " : "", quoted.text);

@@ -102,7 +102,7 @@ static bool read_work(struct trace_names *names, const struct rt_json *classes, 
     names->work = calloc(n + 1, sizeof *names->work);
     for (size_t i = 0; names->work && i < n; i++) names->work[i].phase = -1;
     int class = 0;
-    const struct rt_json *list = classes && classes->kind == RT_JSON_ARRAY ? classes->first : NULL;
+    const struct rt_json *list = rt_json_first(classes);
     for (; names->work && list && class < nclasses; list = list->next, class ++)
         for (const struct rt_json *entry = list->kind == RT_JSON_ARRAY ? list->first : NULL; entry; entry = entry->next)
             read_entry(names, class, entry);
@@ -126,7 +126,7 @@ static bool read_kept(struct trace_kept *kept, const struct rt_json *live) {
 
 static bool read_all_kept(struct trace_names *names, const struct rt_json *classes, int nclasses) {
     bool ok = (names->kept = calloc((size_t)nclasses + 1, sizeof *names->kept)) != NULL;
-    const struct rt_json *class = classes && classes->kind == RT_JSON_ARRAY ? classes->first : NULL;
+    const struct rt_json *class = rt_json_first(classes);
     for (int c = 0; ok && class && c < nclasses; class = class->next, c++)
         ok = read_kept(&names->kept[c], rt_json_member(class, "live"));
     return ok;

@@ -209,7 +209,7 @@ static bool hash_slice(const struct load_slices *slices, const struct rt_reader 
 }
 
 static const struct rt_json *element(const struct rt_json *list, int index) {
-    const struct rt_json *at = list && list->kind == RT_JSON_ARRAY ? list->first : NULL;
+    const struct rt_json *at = rt_json_first(list);
     while (at && index-- > 0) at = at->next;
     return at;
 }

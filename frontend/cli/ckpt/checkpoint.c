@@ -55,9 +55,7 @@ void checkpoint_close(struct checkpoint *checkpoint) {
 }
 
 int64_t checkpoint_number(const struct checkpoint *checkpoint, const char *key) {
-    int64_t number = 0;
-    rt_json_int(rt_json_member(rt_saved_root(checkpoint->saved), key), &number);
-    return number;
+    return rt_json_number(rt_saved_root(checkpoint->saved), key, 0);
 }
 
 int64_t checkpoint_elements(const struct rt_saved_tensor *tensor) {

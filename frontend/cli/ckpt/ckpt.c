@@ -24,11 +24,10 @@ static int parts_of(const struct rt_saved_tensor *tensor) {
 }
 
 static const char *mesh_text(const struct checkpoint *checkpoint, struct cli *cli) {
-    const struct rt_json *mesh = rt_json_member(rt_saved_root(checkpoint->saved), "mesh");
     struct strbuf text;
     struct rt_mesh_axis ways;
     strbuf_init(&text, cli->arena);
-    for (const struct rt_json *axis = mesh && mesh->kind == RT_JSON_ARRAY ? mesh->first : NULL; axis;
+    for (const struct rt_json *axis = rt_json_items(rt_saved_root(checkpoint->saved), "mesh"); axis;
          axis = axis->next) {
         if (!plan_get_axis(axis, &ways)) continue;
         strbuf_printf(&text, "%s%d", text.length ? " x " : "", ways.size);

@@ -55,8 +55,7 @@ static const bool *holders_of(const struct checkpoint_target *target, const stru
  * last one if stages are unequal. */
 static int read_mesh(struct checkpoint_target *target, const struct rt_json *list) {
     struct mesh mesh = {0};
-    for (const struct rt_json *entry = list && list->kind == RT_JSON_ARRAY ? list->first : NULL; entry;
-         entry = entry->next) {
+    for (const struct rt_json *entry = rt_json_first(list); entry; entry = entry->next) {
         struct rt_mesh_axis axis;
         if (mesh.naxes == RT_MAX_AXES || !plan_get_axis(entry, &axis) || mesh_product(&mesh) * axis.size > RT_MAX_RANKS)
             return -1;

@@ -54,11 +54,6 @@ static const char *text_of(const struct rt_json *entry, const char *key, const c
     return text ? text : otherwise;
 }
 
-static int64_t number_of(const struct rt_json *entry, const char *key, int64_t otherwise) {
-    rt_json_int(rt_json_member(entry, key), &otherwise);
-    return otherwise;
-}
-
 static bool flag_of(const struct rt_json *entry, const char *key) {
     bool flag = false;
     rt_json_bool(rt_json_member(entry, key), &flag);
@@ -100,9 +95,9 @@ static bool read_entry(struct dumped *dumped, const struct rt_json *entry, struc
     struct dumped_tensor t = {.name = text_of(entry, "name", NULL),
                               .node = text_of(entry, "node", ""),
                               .op = text_of(entry, "op", ""),
-                              .step = number_of(entry, "step", 1),
-                              .micro = number_of(entry, "micro", -1),
-                              .instruction = number_of(entry, "instruction", 0),
+                              .step = rt_json_number(entry, "step", 1),
+                              .micro = rt_json_number(entry, "micro", -1),
+                              .instruction = rt_json_number(entry, "instruction", 0),
                               .before = flag_of(entry, "before")};
     const char *dtype = text_of(entry, "dtype", "");
     const struct rt_json *slice = rt_json_member(entry, "slice"), *ranges = rt_json_member(entry, "ranges");
@@ -154,9 +149,9 @@ static int read_dump(struct dumped *dumped, const char *path, struct cli *cli) {
     const struct rt_json_document *about = own_json(cli->arena, path, &why);
     if (!about) return diag_refusal(cli->diags, 389, EXIT_MALFORMED, path, &why);
     const struct rt_json *root = rt_json_root(about);
-    if (number_of(root, "format", 0) != 1)
+    if (rt_json_number(root, "format", 0) != 1)
         return diag_error(cli->diags, 803, EXIT_MISMATCH, path, "format is not 1; run --dump-tensors again");
-    dumped->ranks = number_of(root, "ranks", 0);
+    dumped->ranks = rt_json_number(root, "ranks", 0);
     if (dumped->ranks < 1 || dumped->ranks > RANKS_MOST)
         return diag_error(cli->diags, 389, EXIT_MALFORMED, path, "\"ranks\" is out of range");
     for (int64_t r = 0; r < dumped->ranks; r++)

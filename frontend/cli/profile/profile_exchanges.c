@@ -80,8 +80,7 @@ static double seconds_in(const char *trace, const char *op, struct arena *arena)
     struct rt_json_document *document = own_json(arena, trace, &why);
     int n = 0;
     if (!document) return -1;
-    const struct rt_json *events = rt_json_member(rt_json_root(document), "traceEvents");
-    for (const struct rt_json *event = events ? events->first : NULL; event; event = event->next)
+    for (const struct rt_json *event = rt_json_items(rt_json_root(document), "traceEvents"); event; event = event->next)
         add_event(event, op, moments);
     arena_release(arena, document);
     for (int i = 0; i < STEPS; i++)

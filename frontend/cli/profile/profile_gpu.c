@@ -137,8 +137,7 @@ static int read_trace(struct cli *cli, const char *path, double seconds[GPU_PROB
     struct times times[GPU_PROBES] = {{0}};
     struct rt_json_document *document = own_json(cli->arena, path, &why);
     if (!document) return diag_refusal(cli->diags, 620, EXIT_SYSTEM, NULL, &why);
-    const struct rt_json *events = rt_json_member(rt_json_root(document), "traceEvents");
-    for (const struct rt_json *event = events ? events->first : NULL; event; event = event->next)
+    for (const struct rt_json *event = rt_json_items(rt_json_root(document), "traceEvents"); event; event = event->next)
         add_event(event, times);
     arena_release(cli->arena, document);
     for (int i = 0; i < GPU_PROBES; i++) {

@@ -30,13 +30,9 @@ const char *rank_list_text(const struct rank_list *list, struct arena *arena) {
     return strbuf_text(&text);
 }
 
-static const struct rt_json *elements(const struct rt_json *array) {
-    return array && array->kind == RT_JSON_ARRAY ? array->first : NULL;
-}
-
 /* The coordinate on the pipeline axis of a stage; its number if the ranks have one stage each. */
 static int64_t home_of(const struct compiled_model *compiled, int64_t stage) {
-    const struct rt_json *home = elements(rt_json_member(compiled->root, "stages"));
+    const struct rt_json *home = rt_json_items(compiled->root, "stages");
     int64_t coordinate = stage;
     for (int64_t s = 0; home && s < stage; s++) home = home->next;
     rt_json_int(home, &coordinate);
@@ -57,9 +53,9 @@ struct rank_list ranks_of_stage(const struct compiled_model *compiled, int64_t s
 
 /* True if one of the ranges [first, count] includes the coordinate. */
 static bool in_ranges(const struct rt_json *ranges, int coordinate) {
-    for (const struct rt_json *range = elements(ranges); range; range = range->next) {
+    for (const struct rt_json *range = rt_json_first(ranges); range; range = range->next) {
         int64_t first = 0, count = 0;
-        const struct rt_json *part = elements(range);
+        const struct rt_json *part = rt_json_first(range);
         if (rt_json_int(part, &first) && rt_json_int(part->next, &count) && first >= 0 && coordinate >= first &&
             coordinate - first < count)
             return true;
@@ -70,7 +66,7 @@ static bool in_ranges(const struct rt_json *ranges, int coordinate) {
 /* True if a class with these coordinates, a list of ranges per mesh axis, includes the shard. */
 static bool includes(const struct compiled_model *compiled, const struct rt_json *coordinates, int shard) {
     int coordinate[RT_MAX_AXES];
-    const struct rt_json *ranges = elements(coordinates);
+    const struct rt_json *ranges = rt_json_first(coordinates);
     mesh_coordinate(&compiled->mesh, shard, coordinate);
     for (int a = 0; a < compiled->mesh.naxes; a++, ranges = ranges->next)
         if (!ranges || !in_ranges(ranges, coordinate[a])) return false;
@@ -79,7 +75,7 @@ static bool includes(const struct compiled_model *compiled, const struct rt_json
 
 const struct rt_json **ranks_classes(const struct compiled_model *compiled, struct arena *arena) {
     const struct rt_json **of_shard = ARENA_ARRAY(arena, const struct rt_json *, compiled->plan_ngpus);
-    const struct rt_json *class = elements(rt_json_member(compiled->root, "classes"));
+    const struct rt_json *class = rt_json_items(compiled->root, "classes");
     for (; class; class = class->next) {
         const struct rt_json *coordinates = rt_json_member(class, "coordinates");
         for (int shard = 0; shard < compiled->plan_ngpus; shard++)
@@ -108,7 +104,7 @@ static void along_axis(struct rank_groups *groups, const struct compiled_model *
 
 /* The element of the array with that index; NULL if there is none. */
 static const struct rt_json *element(const struct rt_json *array, int64_t index) {
-    const struct rt_json *found = elements(array);
+    const struct rt_json *found = rt_json_first(array);
     while (found && index-- > 0) found = found->next;
     return found;
 }

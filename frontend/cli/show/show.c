@@ -17,12 +17,6 @@ static double number(const struct rt_json *estimate, const char *key) {
     return value;
 }
 
-static int64_t bytes(const struct rt_json *estimate, const char *key) {
-    int64_t value = 0;
-    rt_json_int(rt_json_member(estimate, key), &value);
-    return value;
-}
-
 /* "1.23 s", "4.56 ms", "7.89 us" */
 static const char *duration(struct arena *arena, double seconds) {
     if (seconds < 1e-9) seconds = 0; /* rounding of a difference */
@@ -45,7 +39,7 @@ static void show_estimate(struct strbuf *out, const struct compiled_model *compi
     const struct rt_json *estimate = rt_json_member(compiled->root, "estimate");
     const double devices = (double)compiled->runtime_ngpus, hidden = number(estimate, "hidden_s");
     const double tokens = number(estimate, "tokens"), rate = tokens / number(estimate, "step_s");
-    const int64_t memory = bytes(estimate, "memory"), device = bytes(estimate, "device_memory");
+    const int64_t memory = rt_json_number(estimate, "memory", 0), device = rt_json_number(estimate, "device_memory", 0);
     struct arena *arena = out->arena;
     if (!estimate) return;
     strbuf_printf(out, "\ntime on %s, estimated\n", show_text(rt_json_member(estimate, "machine"), arena));
@@ -95,16 +89,6 @@ static bool page_write(struct arena *arena, const char *path, const char *json, 
 const char *show_text(const struct rt_json *value, struct arena *arena) {
     if (!value || value->kind != RT_JSON_STRING) return "?";
     return str_escape(arena, value->text, (size_t)value->count, 120);
-}
-
-static int64_t integer(const struct rt_json *object, const char *key) {
-    int64_t value = 0;
-    rt_json_int(rt_json_member(object, key), &value);
-    return value;
-}
-
-static const struct rt_json *elements(const struct rt_json *array) {
-    return array && array->kind == RT_JSON_ARRAY ? array->first : NULL;
 }
 
 /* --json ----------------------------------------------------------------------------------------------------------- */
@@ -202,7 +186,7 @@ static void put_all_live(const struct shown *shown, const char *key) {
 
 /* "communication": an entry for each group of ranks. */
 static void put_all_communication(const struct shown *shown, const char *key) {
-    const struct rt_json *row = elements(rt_json_member(shown->compiled->root, key));
+    const struct rt_json *row = rt_json_items(shown->compiled->root, key);
     rt_json_key_open(shown->writer, key, '[', RT_JSON_LINES);
     for (; row; row = row->next) {
         const struct rank_groups groups = ranks_groups(shown->compiled, row, shown->classes, shown->arena);
@@ -224,12 +208,12 @@ enum { MOST_REPEATED = 256 };
 
 /* "stages", if a list may be longer than that: the ranks of each one, in the order of their nodes. */
 static void put_all_stages(const struct shown *shown, const char *key) {
-    const struct rt_json *node = elements(rt_json_member(shown->compiled->root, "nodes"));
+    const struct rt_json *node = rt_json_items(shown->compiled->root, "nodes");
     VEC(int64_t) seen = {0};
     if (shown->compiled->runtime_ngpus <= MOST_REPEATED) return;
     rt_json_key_open(shown->writer, key, '[', RT_JSON_LINES);
     for (; node; node = node->next) {
-        const int64_t stage = integer(node, "stage");
+        const int64_t stage = rt_json_number(node, "stage", 0);
         int k = 0;
         while (k < seen.n && seen.at[k] != stage) k++;
         if (k < seen.n) continue;
@@ -245,12 +229,12 @@ static void put_all_stages(const struct shown *shown, const char *key) {
 
 /* "nodes": with the ranks of their stages, null if these are many. */
 static void put_all_nodes(const struct shown *shown, const char *key) {
-    const struct rt_json *node = elements(rt_json_member(shown->compiled->root, key));
+    const struct rt_json *node = rt_json_items(shown->compiled->root, key);
     struct rank_list ranks = {0};
     rt_json_key_open(shown->writer, key, '[', RT_JSON_LINES);
     for (int64_t stage = -1; node; node = node->next) {
-        if (!ranks.all.n || integer(node, "stage") != stage) {
-            stage = integer(node, "stage");
+        if (!ranks.all.n || rt_json_number(node, "stage", 0) != stage) {
+            stage = rt_json_number(node, "stage", 0);
             ranks = ranks_of_stage(shown->compiled, stage, shown->arena);
         }
         rt_json_open(shown->writer, '{', RT_JSON_INLINE);
@@ -331,12 +315,12 @@ static int write_page(const struct compiled_model *compiled, struct cli *cli) {
 /* ---- text ---- */
 
 static void put_ports(struct strbuf *out, const struct compiled_model *compiled, const char *key) {
-    const struct rt_json *port = elements(rt_json_member(compiled->root, key));
+    const struct rt_json *port = rt_json_items(compiled->root, key);
     for (; port; port = port->next) {
         strbuf_printf(out, "%-8s %s %s[", key, show_text(rt_json_member(port, "name"), out->arena),
                       show_text(rt_json_member(port, "dtype"), out->arena));
         const struct rt_json *shape = rt_json_member(port, "shape");
-        for (const struct rt_json *dim = elements(shape); dim; dim = dim->next) {
+        for (const struct rt_json *dim = rt_json_first(shape); dim; dim = dim->next) {
             int64_t size = 0;
             const char *text = dim->kind == RT_JSON_STRING ? show_text(dim, out->arena) : NULL;
             rt_json_int(dim, &size);
@@ -349,12 +333,12 @@ static void put_ports(struct strbuf *out, const struct compiled_model *compiled,
 
 /* "sizes    batch=1..8, seq=1..512@128". */
 static void put_sizes(struct strbuf *out, const struct compiled_model *compiled) {
-    const struct rt_json *size = elements(rt_json_member(compiled->root, "sizes"));
+    const struct rt_json *size = rt_json_items(compiled->root, "sizes");
     const char *before = "sizes    ";
     if (!size) return;
     for (; size; size = size->next, before = ", ") {
-        const struct open_range range = {integer(size, "least"), integer(size, "most"), integer(size, "step"),
-                                         integer(size, "typical")};
+        const struct open_range range = {rt_json_number(size, "least", 0), rt_json_number(size, "most", 0),
+                                         rt_json_number(size, "step", 0), rt_json_number(size, "typical", 0)};
         strbuf_printf(out, "%s%s=%s", before, show_text(rt_json_member(size, "name"), out->arena),
                       open_range_text(out->arena, &range));
     }
@@ -363,11 +347,11 @@ static void put_sizes(struct strbuf *out, const struct compiled_model *compiled)
 
 /* "batch=1, seq=128": the sizes at which the memory is shown that a run touches; "": none. */
 static const char *sizes_touched(const struct compiled_model *compiled, struct arena *arena) {
-    const struct rt_json *size = elements(rt_json_member(compiled->root, "sizes"));
+    const struct rt_json *size = rt_json_items(compiled->root, "sizes");
     const char *text = "";
     for (; size && rt_json_member(size, "size"); size = size->next)
         text = arena_printf(arena, "%s%s%s=%" PRId64, text, *text ? ", " : "",
-                            show_text(rt_json_member(size, "name"), arena), integer(size, "size"));
+                            show_text(rt_json_member(size, "name"), arena), rt_json_number(size, "size", 0));
     return text;
 }
 
@@ -396,16 +380,17 @@ static void put_header(struct strbuf *out, const struct compiled_model *compiled
 }
 
 static bool same_traffic(const struct rt_json *left, const struct rt_json *right, struct arena *arena) {
-    return integer(left, "count") == integer(right, "count") && integer(left, "bytes") == integer(right, "bytes") &&
-           integer(left, "begun") == integer(right, "begun") &&
-           integer(left, "prefetched") == integer(right, "prefetched") &&
+    return rt_json_number(left, "count", 0) == rt_json_number(right, "count", 0) &&
+           rt_json_number(left, "bytes", 0) == rt_json_number(right, "bytes", 0) &&
+           rt_json_number(left, "begun", 0) == rt_json_number(right, "begun", 0) &&
+           rt_json_number(left, "prefetched", 0) == rt_json_number(right, "prefetched", 0) &&
            !strcmp(show_text(rt_json_member(left, "kind"), arena), show_text(rt_json_member(right, "kind"), arena));
 }
 
 /* Says whether gradients are reduced during the backward phase, and whether parameters are gathered early. */
 static void put_overlap(struct strbuf *out, const struct rt_json *item) {
-    const int64_t n = integer(item, "buckets"), begun = integer(item, "begun"),
-                  prefetched = integer(item, "prefetched");
+    const int64_t n = rt_json_number(item, "buckets", 0), begun = rt_json_number(item, "begun", 0),
+                  prefetched = rt_json_number(item, "prefetched", 0);
     if (prefetched) strbuf_printf(out, ", %" PRId64 " prefetched", prefetched);
     if (begun) strbuf_printf(out, ", %" PRId64 " during backward", begun);
     if (n) strbuf_printf(out, ", during backward, in %" PRId64 " bucket%s", n, n == 1 ? "" : "s");
@@ -414,7 +399,7 @@ static void put_overlap(struct strbuf *out, const struct rt_json *item) {
 /* One line for equal communication of several groups of ranks. */
 static void put_communication(struct strbuf *out, const struct compiled_model *compiled,
                               const struct rt_json **classes) {
-    const struct rt_json *item = elements(rt_json_member(compiled->root, "communication"));
+    const struct rt_json *item = rt_json_items(compiled->root, "communication");
     struct strbuf lines;
     strbuf_init(&lines, out->arena);
     for (const struct rt_json *next; item; item = next) {
@@ -425,8 +410,8 @@ static void put_communication(struct strbuf *out, const struct compiled_model *c
         if (!groups.all.n) continue;
         const struct rank_list ranks = ranks_of_group(&groups.all.at[0], out->arena);
         strbuf_printf(&lines, "  %-16s %6" PRId64 "x  %10s  ranks %s",
-                      show_text(rt_json_member(item, "kind"), out->arena), integer(item, "count"),
-                      format_bytes(integer(item, "bytes")).text, rank_list_text(&ranks, out->arena));
+                      show_text(rt_json_member(item, "kind"), out->arena), rt_json_number(item, "count", 0),
+                      format_bytes(rt_json_number(item, "bytes", 0)).text, rank_list_text(&ranks, out->arena));
         if (others > 0) strbuf_printf(&lines, ", and %d more group%s", others, others == 1 ? "" : "s");
         put_overlap(&lines, item);
         strbuf_putc(&lines, '\n');
@@ -437,7 +422,7 @@ static void put_communication(struct strbuf *out, const struct compiled_model *c
 /* "stage 1, 2 slots" of a pipeline coordinate; of one with several stages "stages 1,3: 4,2 slots". */
 static const char *line_name(const struct compiled_model *compiled, int coordinate, const struct rt_json *slots,
                              struct arena *arena) {
-    const struct rt_json *stages = elements(rt_json_member(compiled->root, "stages"));
+    const struct rt_json *stages = rt_json_items(compiled->root, "stages");
     struct strbuf name, numbers;
     int64_t n = 0, stage = 0;
     if (!slots || slots->kind != RT_JSON_ARRAY) {
@@ -449,7 +434,7 @@ static const char *line_name(const struct compiled_model *compiled, int coordina
     for (const struct rt_json *home = stages; home; home = home->next, stage++)
         if (rt_json_int(home, &n) && n == coordinate)
             strbuf_printf(&name, "%s%" PRId64, name.length ? "," : "stages ", stage);
-    for (const struct rt_json *of = elements(slots); of; of = of->next)
+    for (const struct rt_json *of = rt_json_first(slots); of; of = of->next)
         if (rt_json_int(of, &n)) strbuf_printf(&numbers, "%s%" PRId64, numbers.length ? "," : "", n);
     return arena_printf(arena, "%s: %s slots", strbuf_text(&name), strbuf_text(&numbers));
 }
@@ -457,14 +442,15 @@ static const char *line_name(const struct compiled_model *compiled, int coordina
 /* "  slots of values that gradients of weights do not need: 4 3 2 1": of each stage; several at one coordinate as
  * "4,1". Nothing if there are none. */
 static void put_slots(struct strbuf *out, const struct rt_json *schedule, const char *key, const char *what) {
-    const struct rt_json *stage = elements(rt_json_member(schedule, key));
+    const struct rt_json *stage = rt_json_items(schedule, key);
     int64_t n = 0;
     if (!stage) return;
     strbuf_printf(out, "  slots of values %s:", what);
     for (; stage; stage = stage->next) {
         const bool list = stage->kind == RT_JSON_ARRAY;
         const char *before = " ";
-        for (const struct rt_json *of = list ? elements(stage) : stage; of; of = list ? of->next : NULL, before = ",")
+        for (const struct rt_json *of = list ? rt_json_first(stage) : stage; of;
+             of = list ? of->next : NULL, before = ",")
             if (rt_json_int(of, &n)) strbuf_printf(out, "%s%" PRId64, before, n);
     }
     strbuf_putc(out, '\n');
@@ -475,18 +461,18 @@ enum { MOST_COLUMNS = 1000 }; /* of a timeline */
 /* The timeline of pipeline stages in training. */
 static void put_schedule(struct strbuf *out, const struct compiled_model *compiled) {
     const struct rt_json *schedule = rt_json_member(compiled->root, "schedule");
-    const struct rt_json *slots = elements(rt_json_member(schedule, "slots"));
+    const struct rt_json *slots = rt_json_items(schedule, "slots");
     double bubble = 0;
     int coordinate = 0;
     if (!schedule) return;
     rt_json_real(rt_json_member(schedule, "bubble"), &bubble);
     strbuf_printf(out, "\nschedule %s, %" PRId64 " micro-batches: stages wait %.0f %% of the time by the cost model",
-                  show_text(rt_json_member(schedule, "name"), out->arena), integer(schedule, "micro_batches"),
+                  show_text(rt_json_member(schedule, "name"), out->arena), rt_json_number(schedule, "micro_batches", 0),
                   100 * bubble);
     if (rt_json_real(rt_json_member(schedule, "bubble_overlapped"), &bubble))
         strbuf_printf(out, ", %.0f %% if steps overlapped", 100 * bubble);
     strbuf_putc(out, '\n');
-    const struct rt_json *line = elements(rt_json_member(schedule, "timeline"));
+    const struct rt_json *line = rt_json_items(schedule, "timeline");
     for (; line; line = line->next, slots = slots ? slots->next : NULL) {
         strbuf_printf(
             out, "  %s | %s\n", line_name(compiled, coordinate++, slots, out->arena),
@@ -559,7 +545,7 @@ static void put_memory(struct strbuf *out, const struct compiled_model *compiled
 
 /* True if ranks divide the tensor along the axis. */
 static bool is_divided(const struct rt_json *tensor, const char *axis) {
-    for (const struct rt_json *cut = elements(rt_json_member(tensor, "slices")); cut; cut = cut->next) {
+    for (const struct rt_json *cut = rt_json_items(tensor, "slices"); cut; cut = cut->next) {
         const char *name = rt_json_text(rt_json_member(cut, "axis"));
         if (name && !strcmp(name, axis)) return true;
     }
@@ -570,7 +556,7 @@ static int64_t stored_bytes(const struct rt_json *tensor) {
     const char *name = rt_json_text(rt_json_member(tensor, "dtype"));
     const enum rt_dtype dtype = name ? rt_dtype_by_name(name) : RT_DTYPE_NONE;
     uint64_t bytes = dtype == RT_DTYPE_NONE ? 0 : rt_dtype_bytes(dtype);
-    for (const struct rt_json *dim = elements(rt_json_member(tensor, "shape")); dim; dim = dim->next) {
+    for (const struct rt_json *dim = rt_json_items(tensor, "shape"); dim; dim = dim->next) {
         int64_t size = 0;
         rt_json_int(dim, &size);
         bytes *= (uint64_t)size; /* unsigned: a manifest may hold any number */
@@ -584,7 +570,7 @@ static void put_whole_weights(struct strbuf *out, const struct compiled_model *c
     const struct rt_json *largest = NULL;
     int64_t whole = 0, all = 0;
     if (mesh_axis_by_name(&compiled->mesh, axis) < 0 || memory_ways(compiled, axis) < 2) return;
-    for (const struct rt_json *t = elements(rt_json_member(compiled->root, "tensors")); t; t = t->next) {
+    for (const struct rt_json *t = rt_json_items(compiled->root, "tensors"); t; t = t->next) {
         const int64_t bytes = stored_bytes(t);
         all += bytes;
         if (is_divided(t, axis)) continue;

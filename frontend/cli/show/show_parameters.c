@@ -8,15 +8,11 @@
 
 enum { NAME_COLUMNS = 44, SHAPE_COLUMNS = 16, CUT_COLUMNS = 24 };
 
-static const struct rt_json *elements(const struct rt_json *array) {
-    return array && array->kind == RT_JSON_ARRAY ? array->first : NULL;
-}
-
 static const char *shape_text(const struct rt_json *shape, struct arena *arena, int64_t *count) {
     struct strbuf text;
     strbuf_init(&text, arena);
     *count = 1;
-    for (const struct rt_json *dim = elements(shape); dim; dim = dim->next) {
+    for (const struct rt_json *dim = rt_json_first(shape); dim; dim = dim->next) {
         int64_t size = 0;
         rt_json_int(dim, &size);
         *count =
@@ -30,7 +26,7 @@ static const char *shape_text(const struct rt_json *shape, struct arena *arena, 
 static const char *cut_text(const struct rt_json *partition, struct arena *arena) {
     struct strbuf text;
     strbuf_init(&text, arena);
-    for (const struct rt_json *cut = elements(partition); cut; cut = cut->next) {
+    for (const struct rt_json *cut = rt_json_first(partition); cut; cut = cut->next) {
         int64_t dim = 0, ways = 0;
         rt_json_int(rt_json_member(cut, "dim"), &dim);
         rt_json_int(rt_json_member(cut, "ways"), &ways);
@@ -45,7 +41,7 @@ static const char *slices_text(const struct compiled_model *compiled, const stru
     struct strbuf names;
     int64_t ways = 1;
     strbuf_init(&names, arena);
-    for (const struct rt_json *axis = elements(axes); axis; axis = axis->next) {
+    for (const struct rt_json *axis = rt_json_first(axes); axis; axis = axis->next) {
         strbuf_printf(&names, "%s%s", names.length ? ", " : "", show_text(axis, arena));
         ways *= memory_ways(compiled, rt_json_text(axis));
     }
@@ -122,8 +118,8 @@ void show_parameters(struct strbuf *out, const struct compiled_model *compiled, 
     struct rows rows = {.compiled = compiled};
     if (!parameters) return;
     map_init(&rows.index, out->arena);
-    for (const struct rt_json *p = elements(parameters); p; p = p->next) add(&rows, p, !verbose, out->arena);
-    const struct rt_json *constants = elements(rt_json_member(compiled->root, "constants"));
+    for (const struct rt_json *p = rt_json_first(parameters); p; p = p->next) add(&rows, p, !verbose, out->arena);
+    const struct rt_json *constants = rt_json_items(compiled->root, "constants");
     for (const struct rt_json *c = constants; c; c = c->next) rows.constants++;
     strbuf_printf(out, "\nparameters: %" PRId64 ", of %" PRId64 " values", rows.parameters, rows.values);
     if (rows.frozen) strbuf_printf(out, ", %" PRId64 " not trained", rows.frozen);

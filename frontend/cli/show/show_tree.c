@@ -70,12 +70,6 @@ static const char *local_name(const char *tensor, const char *node) {
     return *rest ? rest : tensor;
 }
 
-static int64_t integer(const struct rt_json *object, const char *key) {
-    int64_t value = 0;
-    rt_json_int(rt_json_member(object, key), &value);
-    return value;
-}
-
 /* A partition as text: "split weight.1, MatMul_output_0.2 in 2 (tensor)". */
 static const char *partition_text(const struct rt_json *partition, const char *node, struct arena *arena) {
     struct strbuf text;
@@ -83,11 +77,11 @@ static const char *partition_text(const struct rt_json *partition, const char *n
     for (const struct rt_json *part = partition->first; part; part = part->next) {
         const char *tensor = local_name(show_text(rt_json_member(part, "tensor"), arena), node);
         const char *axis = show_text(rt_json_member(part, "axis"), arena);
-        int64_t ways = integer(part, "ways");
+        int64_t ways = rt_json_number(part, "ways", 0);
         const struct rt_json *next = part->next;
-        bool last =
-            !next || integer(next, "ways") != ways || strcmp(show_text(rt_json_member(next, "axis"), arena), axis);
-        strbuf_printf(&text, "%s%s.%" PRId64, text.length ? ", " : "split ", tensor, integer(part, "dim"));
+        bool last = !next || rt_json_number(next, "ways", 0) != ways ||
+                    strcmp(show_text(rt_json_member(next, "axis"), arena), axis);
+        strbuf_printf(&text, "%s%s.%" PRId64, text.length ? ", " : "split ", tensor, rt_json_number(part, "dim", 0));
         if (last) strbuf_printf(&text, " in %" PRId64 " (%s)", ways, axis);
     }
     return strbuf_text(&text);
@@ -108,7 +102,8 @@ static const char *partition_pattern(const struct rt_json *partition, bool numbe
     for (const struct rt_json *part = partition->first; part; part = part->next)
         strbuf_printf(&text, "%s %" PRId64 " %" PRId64 " %s;",
                       pattern_of(arena, show_text(rt_json_member(part, "tensor"), arena), numbered),
-                      integer(part, "dim"), integer(part, "ways"), show_text(rt_json_member(part, "axis"), arena));
+                      rt_json_number(part, "dim", 0), rt_json_number(part, "ways", 0),
+                      show_text(rt_json_member(part, "axis"), arena));
     return strbuf_text(&text);
 }
 
@@ -125,7 +120,7 @@ static const char *place_text(const struct tree *tree, const struct stage *stage
 
 /* The stage of the node: nodes of a stage follow each other mostly. */
 static const struct stage *stage_of(struct tree *tree, const struct rt_json *node) {
-    const int64_t number = integer(node, "stage");
+    const int64_t number = rt_json_number(node, "stage", 0);
     for (int i = tree->stages.n - 1; i >= 0; i--)
         if (tree->stages.at[i].number == number) return &tree->stages.at[i];
     struct stage stage = {.number = number, .ranks = ranks_of_stage(tree->compiled, number, tree->arena)};
@@ -323,8 +318,8 @@ static void put_children(struct strbuf *out, const struct tree *tree, const int 
 }
 
 static bool has_stages(const struct rt_json *nodes) {
-    const struct rt_json *node = nodes && nodes->kind == RT_JSON_ARRAY ? nodes->first : NULL;
-    while (node && !integer(node, "stage")) node = node->next;
+    const struct rt_json *node = rt_json_first(nodes);
+    while (node && !rt_json_number(node, "stage", 0)) node = node->next;
     return node != NULL;
 }
 

@@ -59,7 +59,7 @@ static const char *place_text(const struct sliced_weights *weights, int64_t file
 static int64_t count_of(const struct rt_json *entry) {
     const struct rt_json *shape = list_of(entry, "shape");
     int64_t count = 1, size;
-    for (const struct rt_json *dim = shape ? shape->first : NULL; dim; dim = dim->next)
+    for (const struct rt_json *dim = rt_json_first(shape); dim; dim = dim->next)
         if (!rt_json_int(dim, &size) || size < 0 || !rt_mul(count, size, &count)) return -1;
     return count;
 }

@@ -48,8 +48,7 @@ static int list_located_files(struct job *job, const char *directory) {
     if (!document) return diag_refusal(job->diags, 803, EXIT_MALFORMED, job->options->operand, &why);
     const struct rt_json *files = rt_json_member(rt_json_root(document), "files");
     int status = 0;
-    for (const struct rt_json *f = files && files->kind == RT_JSON_ARRAY ? files->first : NULL; f && !status;
-         f = f->next)
+    for (const struct rt_json *f = rt_json_first(files); f && !status; f = f->next)
         status = add_located(job, f, directory);
     arena_release(job->arena, document);
     VEC_PUSH(job->arena, &job->files, job->options->operand); /* last: no weight is in it */

@@ -60,7 +60,7 @@ int edited_keep(struct output *output) {
                          *files = rt_json_member(root, "files");
     map_init(&taken, output->arena);
     if (keep_copies(output, &taken) < 0) return -1;
-    for (const struct rt_json *f = files && files->kind == RT_JSON_ARRAY ? files->first : NULL; f; f = f->next) {
+    for (const struct rt_json *f = rt_json_first(files); f; f = f->next) {
         const char *path = rt_json_text(rt_json_member(f, "path"));
         struct diags unread;
         if (!path || strchr(path, '/')) continue;

@@ -22,8 +22,7 @@ struct walk {
 };
 
 const struct rt_json *integrity_entry(const struct rt_json *manifest, const char *name) {
-    const struct rt_json *files = rt_json_member(manifest, "files");
-    for (const struct rt_json *f = files && files->kind == RT_JSON_ARRAY ? files->first : NULL; f; f = f->next) {
+    for (const struct rt_json *f = rt_json_items(manifest, "files"); f; f = f->next) {
         const char *path = rt_json_text(rt_json_member(f, "path"));
         if (path && strcmp(path, name) == 0) return f;
     }

@@ -19,7 +19,7 @@ struct names {
 
 static bool value_of(void *context, const char *name, size_t length, int64_t *out) {
     const struct names *names = context;
-    const struct rt_json *size = names->sizes ? names->sizes->first : NULL;
+    const struct rt_json *size = rt_json_first(names->sizes);
     for (int i = 0; size; size = size->next, i++) {
         const char *own = rt_json_text(rt_json_member(size, "name"));
         if (!own || strlen(own) != length || memcmp(own, name, length) != 0) continue;
@@ -53,11 +53,10 @@ static int write_input(const struct rt_json *input, struct names *names, int64_t
                        struct diags *diags) {
     enum rt_dtype dtype = rt_dtype_by_name(rt_json_text(rt_json_member(input, "dtype")));
     enum rt_dtype written = floats != RT_DTYPE_NONE && rt_dtype_is_float(dtype) ? floats : dtype;
-    const struct rt_json *shape = rt_json_member(input, "shape");
     int64_t dims[RT_MAX_NDIM], count = 1, below = 0;
     int ndim = 0;
     struct rt_reason why;
-    for (const struct rt_json *d = shape ? shape->first : NULL; d && ndim < RT_MAX_NDIM; d = d->next)
+    for (const struct rt_json *d = rt_json_items(input, "shape"); d && ndim < RT_MAX_NDIM; d = d->next)
         if (read_extent(names, d, &dims[ndim])) count *= dims[ndim++];
     if (ndim) dims[0] *= micro_batches, count *= micro_batches;
     struct arena *scratch = arena_scratch(arena);
@@ -82,7 +81,7 @@ static const char *given_path(const struct option_files *given, const char *name
 /* E0201 if a given input is none of the manifest's. */
 static int check_given(const struct option_files *given, const struct rt_json *inputs, struct diags *diags) {
     for (int i = 0; given && i < given->all.n; i++) {
-        const struct rt_json *input = inputs ? inputs->first : NULL;
+        const struct rt_json *input = rt_json_first(inputs);
         const char *wanted = given->all.at[i].name, *name;
         while (input && (!(name = rt_json_text(rt_json_member(input, "name"))) || strcmp(name, wanted)))
             input = input->next;
@@ -100,7 +99,7 @@ int random_inputs_write(struct random_inputs *out, const struct rt_json *manifes
     struct names names = {rt_json_member(manifest, "sizes"), out->sizes};
     int index = 0;
     if (check_given(out->given, inputs, diags) < 0) return -1;
-    for (const struct rt_json *input = inputs ? inputs->first : NULL; input; input = input->next, index++) {
+    for (const struct rt_json *input = rt_json_first(inputs); input; input = input->next, index++) {
         const char *name = rt_json_text(rt_json_member(input, "name"));
         if (!name) return -1;
         const char *given = given_path(out->given, name),

@@ -450,6 +450,14 @@ const struct rt_json *rt_json_member(const struct rt_json *object, const char *k
     return NULL;
 }
 
+const struct rt_json *rt_json_first(const struct rt_json *list) {
+    return list && list->kind == RT_JSON_ARRAY ? list->first : NULL;
+}
+
+const struct rt_json *rt_json_items(const struct rt_json *object, const char *key) {
+    return rt_json_first(rt_json_member(object, key));
+}
+
 bool rt_json_bool(const struct rt_json *value, bool *out) {
     if (!value || value->kind != RT_JSON_BOOL) return false;
     *out = value->boolean;
@@ -460,6 +468,11 @@ bool rt_json_int(const struct rt_json *value, int64_t *out) {
     if (!value || value->kind != RT_JSON_INT) return false;
     *out = value->integer;
     return true;
+}
+
+int64_t rt_json_number(const struct rt_json *object, const char *key, int64_t otherwise) {
+    rt_json_int(rt_json_member(object, key), &otherwise);
+    return otherwise;
 }
 
 bool rt_json_real(const struct rt_json *value, double *out) {

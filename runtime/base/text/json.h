@@ -64,6 +64,10 @@ void rt_json_free(struct rt_json_document *document);
 
 /* The member with that key; NULL if there is none, or if `object` is NULL or of another kind. */
 const struct rt_json *rt_json_member(const struct rt_json *object, const char *key);
+/* The first element of the list; NULL if there is none, or if `list` is NULL or of another kind. rt_json_items: of the
+ * list that the member with that key is. */
+const struct rt_json *rt_json_first(const struct rt_json *list);
+const struct rt_json *rt_json_items(const struct rt_json *object, const char *key);
 
 /* Typed access. false, and *out is unchanged, if value is NULL or of another kind; rt_json_real accepts integers.
  * rt_json_text: NULL likewise, and for a string that contains a NUL. */
@@ -71,6 +75,8 @@ bool rt_json_bool(const struct rt_json *value, bool *out);
 bool rt_json_int(const struct rt_json *value, int64_t *out);
 bool rt_json_real(const struct rt_json *value, double *out);
 const char *rt_json_text(const struct rt_json *value);
+/* The integer that the member with that key is; `otherwise` if there is none, or of another kind. */
+int64_t rt_json_number(const struct rt_json *object, const char *key, int64_t otherwise);
 
 /* Writing:
  *     struct rt_json_writer writer;
