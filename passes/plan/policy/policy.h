@@ -42,10 +42,6 @@ void policy_divide_updates(struct propagation *propagation, int node);
 /* Remarks how much of the work every rank of the axis does in full, if that is more than a hundredth of it. */
 void policy_report_replicated(struct propagation *propagation, const char *policy, struct diags *diags);
 
-/* Splits the node so that ranks divide dimension `dim` of the operand, in so many blocks, and propagates. NULL, or why
- * it cannot be. */
-const char *policy_pin(struct propagation *propagation, int node, int operand, int dim, int64_t blocks);
-
 /* Propagates the splits of the draft that are fixed, along all axes. */
 void policy_propagate_fixed(struct draft *draft);
 

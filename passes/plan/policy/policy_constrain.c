@@ -5,7 +5,9 @@
 #include "passes/plan/policy/rules.h"
 #include "passes/plan/stages.h"
 
-const char *policy_pin(struct propagation *propagation, int id, int operand, int dim, int64_t blocks) {
+/* Splits the node so that ranks divide dimension `dim` of the operand, in so many blocks, and propagates. NULL, or why
+ * it cannot be. */
+static const char *pin_operand(struct propagation *propagation, int id, int operand, int dim, int64_t blocks) {
     struct cut_option options[RT_MAX_NDIM];
     const int n = dims_cut_options(propagation_dims(propagation, id), operand, dim, blocks, 1, options);
     for (int i = 0; i < n; i++) {
@@ -38,7 +40,7 @@ static int apply_pin(struct draft *draft, struct propagation *along, unsigned ax
         if (axis < 0 || !(axes >> axis & 1u)) continue;
         if (pin->source != FROM_RULES && limits_pinned(draft, id, dims, pin, level)) continue;
         along[axis].nests = level > 0;
-        const char *why = policy_pin(&along[axis], id, operand, pin->dims.at[0].dim, pin->stride);
+        const char *why = pin_operand(&along[axis], id, operand, pin->dims.at[0].dim, pin->stride);
         if (why) return refuse_pin(draft, id, pin, level, why, diags);
     }
     return 0;
