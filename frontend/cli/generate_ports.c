@@ -6,11 +6,6 @@
 
 #include "ir/base/str.h"
 
-static int64_t number_of(const struct rt_json *from, const char *key, int64_t otherwise) {
-    int64_t number;
-    return rt_json_int(rt_json_member(from, key), &number) ? number : otherwise;
-}
-
 void ports_read(struct ports *ports, const struct compiled_model *compiled, const char *name, struct cli *cli) {
     const struct rt_json *sizes = rt_json_member(compiled->root, "sizes");
     *ports = (struct ports){.name = name,
@@ -18,8 +13,8 @@ void ports_read(struct ports *ports, const struct compiled_model *compiled, cons
                             .outputs = rt_json_member(compiled->root, "outputs")};
     for (const struct rt_json *size = sizes ? sizes->first : NULL; size; size = size->next) {
         const char *text = rt_json_text(rt_json_member(size, "name"));
-        const struct port_size read = {text ? text : "", number_of(size, "least", 0),
-                                       number_of(size, "most", INT64_MAX), number_of(size, "step", 1), -1};
+        const struct port_size read = {text ? text : "", rt_json_number(size, "least", 0),
+                                       rt_json_number(size, "most", INT64_MAX), rt_json_number(size, "step", 1), -1};
         VEC_PUSH(cli->arena, &ports->sizes, read);
     }
 }

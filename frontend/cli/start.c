@@ -167,8 +167,7 @@ struct names {
 
 static const char *instruction_name(void *context, int number) {
     const struct names *names = context;
-    const struct rt_json *entry = rt_json_items(names->compiled->root, "instructions");
-    for (int i = 0; entry && i < number; i++) entry = entry->next;
+    const struct rt_json *entry = rt_json_item(names->compiled->root, "instructions", number);
     const char *node = rt_json_text(rt_json_member(entry, "node")), *op = rt_json_text(rt_json_member(entry, "op"));
     const char *from = rt_json_text(rt_json_member(entry, "from"));
     if (!node || !op) return NULL;

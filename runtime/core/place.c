@@ -15,19 +15,11 @@ static struct rt_json_document *read_manifest(const struct rt_private *private) 
     return rt_sealed_read(private->directory, "manifest.json", &intact, &why);
 }
 
-static const struct rt_json *entry_of(const struct rt_json *root, const char *list, int index) {
-    const struct rt_json *all = rt_json_member(root, list);
-    if (!all || all->kind != RT_JSON_ARRAY || index < 0) return NULL;
-    const struct rt_json *entry = all->first;
-    for (int i = 0; entry && i < index; i++) entry = entry->next;
-    return entry;
-}
-
 bool rt_place_of(const struct rt_json *root, int instruction, char *text, size_t room) {
-    const struct rt_json *entry = entry_of(root, "instructions", instruction);
-    const char *node = entry ? rt_json_text(rt_json_member(entry, "node")) : NULL;
-    const char *op = entry ? rt_json_text(rt_json_member(entry, "op")) : NULL;
-    const char *from = entry ? rt_json_text(rt_json_member(entry, "from")) : NULL;
+    const struct rt_json *entry = rt_json_item(root, "instructions", instruction);
+    const char *node = rt_json_text(rt_json_member(entry, "node"));
+    const char *op = rt_json_text(rt_json_member(entry, "op"));
+    const char *from = rt_json_text(rt_json_member(entry, "from"));
     if (!node || !op) return false;
     snprintf(text, room, "node '%s' (%s)%s%s", rt_quote_text(node).text, rt_quote_text(op).text, from ? " " : "",
              from ? rt_quote_text(from).text : "");
@@ -92,7 +84,7 @@ int rt_fail_input(struct rt *rt, int input) {
     if (gradient >= 0)
         return rt_fail_code(rt, RT_ERROR_USAGE, RT_CODE_USAGE, "the gradient of output %d is NULL", gradient);
     struct rt_json_document *manifest = read_manifest(rt->internal);
-    const struct rt_json *port = manifest ? entry_of(rt_json_root(manifest), "inputs", input) : NULL;
+    const struct rt_json *port = manifest ? rt_json_item(rt_json_root(manifest), "inputs", input) : NULL;
     const char *name = port ? rt_json_text(rt_json_member(port, "name")) : NULL;
     if (name)
         rt_fail_code(rt, RT_ERROR_USAGE, RT_CODE_USAGE, "input %d, '%s', is NULL", input, rt_quote_text(name).text);

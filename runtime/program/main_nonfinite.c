@@ -214,13 +214,6 @@ int nonfinite_find(struct rank *self, struct rt *rt, const struct rt_attempt *at
 
 /* Reporting */
 
-/* Entry `index` of a list in manifest.json. */
-static const struct rt_json *entry_of(const struct manifest *manifest, const char *list, int index) {
-    const struct rt_json *entry = rt_json_items(rt_json_root(manifest->document), list);
-    for (; entry && index > 0; index--) entry = entry->next;
-    return entry;
-}
-
 /* Adds a help line with the names of the nodes that were fused into one loop. */
 static void list_members(const struct rt_json *names, struct failure *failure) {
     char text[sizeof failure->help - 64] = "";
@@ -252,12 +245,12 @@ static void place_instruction(const struct rt_json *entry, struct failure *failu
 }
 
 void nonfinite_place(const struct nonfinite *found, const struct manifest *manifest, struct failure *failure) {
-    const struct rt_json *tensor = found->parameter >= 0 ? entry_of(manifest, "tensors", found->parameter) : NULL;
+    const struct rt_json *tensor = rt_json_item(rt_json_root(manifest->document), "tensors", found->parameter);
     const char *name = tensor ? rt_json_text(rt_json_member(tensor, "name")) : NULL;
     if (name)
         failure_where(failure, "parameter '%s', before the step", rt_quote_text(name).text);
     else if (found->input >= 0)
         failure_where(failure, "input '%s'", rt_quote_text(manifest->inputs[found->input]).text);
     else if (found->instruction >= 0)
-        place_instruction(entry_of(manifest, "instructions", found->instruction), failure);
+        place_instruction(rt_json_item(rt_json_root(manifest->document), "instructions", found->instruction), failure);
 }

@@ -208,12 +208,6 @@ static bool hash_slice(const struct load_slices *slices, const struct rt_reader 
     return true;
 }
 
-static const struct rt_json *element(const struct rt_json *list, int index) {
-    const struct rt_json *at = rt_json_first(list);
-    while (at && index-- > 0) at = at->next;
-    return at;
-}
-
 /* Called after reading: checks that the files did not change since their slices were checked. */
 static int load_slices_check(struct load_slices *slices) {
     struct rt_reason why;
@@ -234,7 +228,7 @@ static int load_slice(struct load_slices *slices, int w, struct rt_weight *part,
     int index;
     int64_t shard;
     shape_part(rt, &rt->program->weights[w], part, &index);
-    const struct rt_json *slice = element(rt_json_member(entry, "slices"), index);
+    const struct rt_json *slice = rt_json_item(entry, "slices", index);
     const char *hash = rt_json_text(rt_json_member(slice, "hash"));
     if (!name || !hash || !rt_json_int(rt_json_member(slice, "shard"), &shard) || shard < 0 ||
         shard >= rt->program->plan_ngpus)

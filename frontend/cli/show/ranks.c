@@ -102,13 +102,6 @@ static void along_axis(struct rank_groups *groups, const struct compiled_model *
     }
 }
 
-/* The element of the array with that index; NULL if there is none. */
-static const struct rt_json *element(const struct rt_json *array, int64_t index) {
-    const struct rt_json *found = rt_json_first(array);
-    while (found && index-- > 0) found = found->next;
-    return found;
-}
-
 struct rank_groups ranks_groups(const struct compiled_model *compiled, const struct rt_json *entry,
                                 const struct rt_json *const *classes, struct arena *arena) {
     const char *name = rt_json_text(rt_json_member(entry, "axis"));
@@ -118,7 +111,7 @@ struct rank_groups ranks_groups(const struct compiled_model *compiled, const str
     int64_t index;
     if (axis >= 0) along_axis(&groups, compiled, axis, arena);
     if (units == 1 || !rt_json_int(rt_json_member(entry, "class"), &index)) return groups;
-    const struct rt_json *class = element(rt_json_member(compiled->root, "classes"), index);
+    const struct rt_json *class = rt_json_item(compiled->root, "classes", index);
     for (int64_t shard = 0; shard < compiled->plan_ngpus && class; shard++) {
         const struct rank_group group = {shard, units, compiled->plan_ngpus};
         if (classes[shard] == class) VEC_PUSH(arena, &groups.all, group);

@@ -458,6 +458,12 @@ const struct rt_json *rt_json_items(const struct rt_json *object, const char *ke
     return rt_json_first(rt_json_member(object, key));
 }
 
+const struct rt_json *rt_json_item(const struct rt_json *object, const char *key, int64_t index) {
+    const struct rt_json *item = index < 0 ? NULL : rt_json_items(object, key);
+    while (item && index-- > 0) item = item->next;
+    return item;
+}
+
 bool rt_json_bool(const struct rt_json *value, bool *out) {
     if (!value || value->kind != RT_JSON_BOOL) return false;
     *out = value->boolean;

@@ -65,9 +65,10 @@ void rt_json_free(struct rt_json_document *document);
 /* The member with that key; NULL if there is none, or if `object` is NULL or of another kind. */
 const struct rt_json *rt_json_member(const struct rt_json *object, const char *key);
 /* The first element of the list; NULL if there is none, or if `list` is NULL or of another kind. rt_json_items: of the
- * list that the member with that key is. */
+ * list that the member with that key is; rt_json_item: element number `index` of it, NULL below 0. */
 const struct rt_json *rt_json_first(const struct rt_json *list);
 const struct rt_json *rt_json_items(const struct rt_json *object, const char *key);
+const struct rt_json *rt_json_item(const struct rt_json *object, const char *key, int64_t index);
 
 /* Typed access. false, and *out is unchanged, if value is NULL or of another kind; rt_json_real accepts integers.
  * rt_json_text: NULL likewise, and for a string that contains a NUL. */
