@@ -12,7 +12,6 @@
 #include "../base/processor.h"
 #include "../base/shape/panel.h"
 #include "c/internal.h"
-#include "halves.h"
 
 #include <string.h>
 
@@ -183,13 +182,21 @@ static void multiply(float *sum, const struct left *left, const uint16_t *panel,
     (left->turned ? tiles_of_turned : tiles_of_rows)(sum, left->pairs, panel, ahead, depth, first, rows);
 }
 
-/* The same of rows of f32, which are rounded. */
-static void round_left(struct left *left, const float *a, int64_t a_row, int64_t rows, int64_t depth) {
+/* The first n of 16 elements. */
+INLINED __m512 floats_at(const float *from, int64_t n) {
+    return _mm512_maskz_loadu_ps((__mmask16)(n >= 16 ? 0xffff : n > 0 ? (1 << n) - 1 : 0), from);
+}
+
+/* As take_left, of rows of f32, which are rounded. Subnormal numbers become 0, as products of pairs count them. */
+TARGET static void round_left(struct left *left, const float *a, int64_t a_row, int64_t rows, int64_t depth) {
     left->turned = 0;
-    for (int64_t i = 0; i < rows; i++) {
-        rt_narrow_bf16(left->pairs + i * RT_GEMM_LEFT_ROW, a + i * a_row, depth);
-        left->pairs[i * RT_GEMM_LEFT_ROW + depth] = 0;
-    }
+    for (int64_t i = 0; i < rows; i++)
+        for (int64_t p = 0; p < depth; p += 32) {
+            const float *from = a + i * a_row + p;
+            const __m512bh rounded =
+                _mm512_cvtne2ps_pbh(floats_at(from + 16, depth - p - 16), floats_at(from, depth - p));
+            _mm512_storeu_si512(left->pairs + i * RT_GEMM_LEFT_ROW + p, (__m512i)rounded);
+        }
 }
 
 /* What tile t of a block fetches beside the panel at b: the first two rows of tiles the next block, since weights come
