@@ -111,6 +111,7 @@ static void put_training(json *writer, const struct program_info *info, bool mod
     if (training->tied_once) rt_json_key_bool(writer, "tied_once", true);
     rt_json_key_real(writer, "clip_grad_norm", training->clip_grad_norm);
     if (training->ema > 0) rt_json_key_real(writer, "ema", training->ema);
+    if (training->amp.skip) rt_json_key_bool(writer, "skip_nonfinite", true);
     if (module) rt_json_key_bool(writer, "module", true);
     rt_json_close(writer, '}');
 }

@@ -51,11 +51,14 @@ static void add_files(struct command *command, struct arena *arena, const char *
 static void add_training(struct command *command, const struct options *options, const char *resume,
                          struct arena *arena) {
     static const enum option_id passed[] = {
-        OPT_STEPS,      OPT_LR_SCHEDULE,      OPT_LR,         OPT_ACCUMULATE, OPT_SHUFFLE,  OPT_LOG, OPT_CHECKPOINT_DIR,
-        OPT_EVAL_EVERY, OPT_CHECKPOINT_EVERY, OPT_EVAL_STEPS, OPT_KEEP,       OPT_LOG_EVERY};
+        OPT_STEPS, OPT_LR_SCHEDULE,    OPT_LR,         OPT_ACCUMULATE,       OPT_SHUFFLE,
+        OPT_LOG,   OPT_CHECKPOINT_DIR, OPT_EVAL_EVERY, OPT_CHECKPOINT_EVERY, OPT_EVAL_STEPS,
+        OPT_KEEP,  OPT_LOG_EVERY,      OPT_EARLY_STOP};
     if (resume) add_option(command, arena, option_rows[OPT_RESUME].name, resume);
     if (options->reset_optimizer) add_word(command, arena, "--reset-optimizer");
     if (options->checkpoint_async) add_word(command, arena, "--checkpoint-async");
+    if (options->keep_best) add_word(command, arena, "--keep-best");
+    if (options->eval_only) add_word(command, arena, "--eval-only");
     add_files(command, arena, "data", &options->data);
     add_files(command, arena, "eval-data", &options->eval_data);
     for (size_t i = 0; i < sizeof passed / sizeof *passed; i++)

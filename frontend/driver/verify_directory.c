@@ -202,6 +202,7 @@ static int read_training(struct check *check) {
         amp_parse(&check->training.amp, *amp ? amp : NULL, check->arena, check->diags) < 0 ||
         fp8_parse(&check->training.fp8, rt_json_text(rt_json_member(training, "fp8")), check->arena, check->diags) < 0)
         return -1;
+    rt_json_bool(rt_json_member(training, "skip_nonfinite"), &check->training.amp.skip);
     if (read_rules(check, rt_json_member(training, "params"), parameter_rule_add) < 0) return -1;
     if (read_rules(check, rt_json_member(training, "inits"), init_rule_add) < 0) return -1;
     const struct rt_json *loras = rt_json_member(training, "loras");

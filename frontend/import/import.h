@@ -54,16 +54,17 @@ struct import_options {
     const struct import_dim *dims;
     const struct import_shape *shapes;
     const struct import_bind *binds;
-    int specimen;                  /* of open sizes (ir/open.h) */
-    enum rt_dtype dtype;           /* every float tensor becomes this; RT_DTYPE_NONE: all keep the model's types */
-    bool train;                    /* weights are trained: nodes computed from them are not folded */
-    bool keeps;                    /* nor are those computed from matrices (struct graph) */
-    bool sync_batch_norm;          /* --sync-batch-norm */
-    const char *state;             /* --state; NULL: not given */
-    const char *state_names;       /* IN=OUT,.. that --state auto knows beside the usual names; NULL: none */
-    const char *loss;              /* --loss: the loss to append; it becomes the only output. NULL: none */
-    const struct graph *operators; /* --ops: declares operators of the user; NULL: none */
-    const char *command;           /* the user's command line, for suggestions; NULL: unknown */
+    int specimen;            /* of open sizes (ir/open.h) */
+    enum rt_dtype dtype;     /* every float tensor becomes this; RT_DTYPE_NONE: all keep the model's types */
+    bool train;              /* weights are trained: nodes computed from them are not folded */
+    bool keeps;              /* nor are those computed from matrices (struct graph) */
+    bool sync_batch_norm;    /* --sync-batch-norm */
+    const char *state;       /* --state; NULL: not given */
+    const char *state_names; /* IN=OUT,.. that --state auto knows beside the usual names; NULL: none */
+    const char *loss;        /* --loss: the loss to append; it becomes the only output. NULL: none */
+    const struct rt_tensor *loss_weights; /* of classes, where import_loss_file() names one; else NULL */
+    const struct graph *operators;        /* --ops: declares operators of the user; NULL: none */
+    const char *command;                  /* the user's command line, for suggestions; NULL: unknown */
 };
 
 /* Imports the model: 0 and *out, in the arena, or -1 with diagnostics, also if onnx_open has left errors in `diags`.
@@ -90,6 +91,9 @@ void import_open_dims(struct arena *arena, const struct onnx_model *model, struc
  * takes them. False: the model has no such input, or one of another number of dimensions. */
 bool import_dims_of_input(struct arena *arena, const struct onnx_model *model, const char *input, int ndim,
                           const int64_t *shape, int *n, struct import_dim *dims);
+
+/* The file of class weights that --loss names, weight=FILE.npy; NULL: none. The text may be NULL. */
+const char *import_loss_file(const char *loss, struct arena *arena);
 
 /* The optimizer in the model's training_info, as text for --optimizer; *text is NULL if the model has none. 0, or -1
  * with E402 if rankc has no optimizer with the same update (import_training.c). */

@@ -7,6 +7,7 @@
 #include "frontend/import/import_state.h"
 #include "frontend/lower/lower_loss.h"
 #include "ir/base/str.h"
+#include "runtime/base/io/file.h"
 
 enum loss_of { LOGITS, LOG_PROBABILITIES, ELEMENTS };
 
@@ -250,8 +251,30 @@ static bool same_shape(const struct tensor *a, const struct tensor *b) {
     return same;
 }
 
-static int find_weights(const struct reading *reading, const struct tensor *x, int axis) {
-    int weights = find_value(reading, reading->choice.weight);
+const char *import_loss_file(const char *loss, struct arena *arena) {
+    static const char key[] = "weight=";
+    for (const char *at = loss ? strchr(loss, ':') : NULL; at; at = strchr(at + 1, ',')) {
+        const char *word = arena_copy(arena, at + 1, strcspn(at + 1, ","));
+        if (strncmp(word, key, sizeof key - 1) == 0 && rt_has_suffix(word, ".npy")) return word + sizeof key - 1;
+    }
+    return NULL;
+}
+
+/* The weights of classes: the model's value, or those of the file in the type of the scores. */
+static int read_weights(struct reading *reading, enum rt_dtype dtype) {
+    const struct rt_tensor *given = reading->import->options->loss_weights;
+    struct graph *graph = reading->builder.graph;
+    if (!given) return find_value(reading, reading->choice.weight);
+    if (!rt_dtype_is_float(given->dtype))
+        return diag_error(reading->import->diags, 379, EXIT_MALFORMED, "--loss", "%s has type %s, not a float type",
+                          diag_quote(reading->import->diags, reading->choice.weight), rt_dtypes[given->dtype].name);
+    void *values = arena_alloc(graph->arena, (size_t)given->count + 1, rt_dtype_bytes(dtype));
+    rt_convert(values, dtype, given->data, given->dtype, (size_t)given->count);
+    return graph_add_const(graph, "loss.weights", dtype, given->ndim, given->dims, values);
+}
+
+static int find_weights(struct reading *reading, const struct tensor *x, int axis) {
+    int weights = read_weights(reading, x->dtype);
     if (weights < 0) return -1;
     struct tensor w = tensor_at(reading, weights);
     if (w.dtype != x->dtype) return wrong_type(reading, weights, rt_dtypes[x->dtype].name);

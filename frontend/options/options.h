@@ -153,11 +153,11 @@ struct options {
     const char *state, *weight_dtype, *loss, *optimizer, *lr_schedule, *clip_grad_norm, *ema, *amp, *fp8,
         *reducer_bucket_cap_mb, *arch;
     struct option_texts params, inits, loras, shared;
-    bool sync_batch_norm;
+    bool sync_batch_norm, skip_nonfinite;
     int64_t use_async_reducer;
 
     /* verify */
-    bool numeric, averaged, reset_optimizer, checkpoint_async;
+    bool numeric, averaged, reset_optimizer, checkpoint_async, keep_best, eval_only;
 
     /* compare */
     const char *rtol, *atol; /* NULL: not given */
@@ -183,8 +183,9 @@ struct options {
 
     /* train */
     struct option_files data, eval_data;
-    const char *log, *lr, *checkpoint_dir, *resume;                         /* lr: NULL keeps the program's */
-    int64_t steps, shuffle, checkpoint_every, keep, eval_every, eval_steps; /* but steps: 0, or not given */
+    const char *log, *lr, *checkpoint_dir, *resume; /* lr: NULL keeps the program's */
+    /* but steps: 0, or not given */
+    int64_t steps, shuffle, checkpoint_every, keep, eval_every, eval_steps, early_stop;
     int64_t restarts, log_every;
 
     /* run and train */

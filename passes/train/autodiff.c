@@ -119,6 +119,32 @@ static void set_origin(struct graph *graph, int first, int origin) {
     for (int i = first; i < graph->order.n; i++) graph->nodes.at[graph->order.at[i]].origin = origin;
 }
 
+/* PyTorch's padding_idx: indices of that row of an embedding leave its gradient alone. `table` may be a cast of the
+ * parameter. -1: there is no such row. */
+static int64_t padding_of(const struct autodiff *a, int table) {
+    const struct node *cast;
+    while ((cast = made_by(a->graph, table, OP_Cast))) table = cast->inputs[0];
+    const struct tensor *weight = &a->graph->tensors.at[table];
+    const struct parameter_rule *rule = weight->kind == TENSOR_WEIGHT ? parameter_rule_of(a->training, weight) : NULL;
+    if (!rule || !rule->pads) return -1;
+    return rule->padding < 0 ? rule->padding + weight->dims[0] : rule->padding;
+}
+
+/* The gradient of a Gather's result without that of the padding row; -1 after a diagnostic. */
+static int without_padding(struct autodiff *a, struct build *builder, const struct node *gather, int dy) {
+    const int64_t row =
+        gather->op->id == OP_Gather && attr_int(gather, "axis", 0) == 0 ? padding_of(a, gather->inputs[0]) : -1;
+    if (row < 0 || dy < 0) return dy;
+    const struct tensor index = a->graph->tensors.at[gather->inputs[1]], values = a->graph->tensors.at[dy];
+    int64_t dims[RT_MAX_NDIM];
+    for (int d = 0; d < values.ndim; d++) dims[d] = d < index.ndim ? index.dims[d] : 1;
+    const int padded = build2(builder, OP_Equal, build_cast(builder, gather->inputs[1], RT_I64),
+                              build_scalar(builder, RT_I64, (double)row));
+    const int beside = padded < 0 ? -1 : build_reshape(builder, padded, values.ndim, dims);
+    if (beside < 0) return -1;
+    return build(builder, OP_Where, 3, (int[]){beside, build_scalar(builder, values.dtype, 0), dy}, 0, NULL);
+}
+
 static int differentiate(struct autodiff *a, int id) {
     const int first = a->graph->order.n;
     const struct node node = a->graph->nodes.at[id];
@@ -126,6 +152,7 @@ static int differentiate(struct autodiff *a, int id) {
     struct gradient gradient = {.node = node, .place = node_place(a->graph, id), .known = a->known, .wanted = wanted};
     gradient.builder = (struct build){a->graph, a->diags, arena_printf(a->graph->arena, "%s.grad", node.name)};
     if ((gradient.dy = settle(a, &gradient.builder, node.outputs[0])) < 0) return a->diags->errors ? -1 : 0;
+    if ((gradient.dy = without_padding(a, &gradient.builder, &node, gradient.dy)) < 0) return -1;
     gradient.dx = ARENA_ARRAY(a->graph->arena, int, node.ninputs + 1);
     for (int k = 0; k < node.ninputs; k++) wanted[k] = node.inputs[k] >= 0 && a->depends[node.inputs[k]];
     if (gradient_make(&gradient) < 0) {

@@ -42,8 +42,10 @@ struct parameter_rule {
     const char *text, *pattern; /* a glob over names of initializers */
     bool frozen;                /* no gradient and no state of the optimizer */
     bool whole;                 /* not divided by ZeRO */
-    bool train;                 /* parameters, whatever pass roles decides (roles.h) */
-    bool own_lr;                /* a learning rate of their own; the schedule's factor applies to it too */
+    bool pads;                  /* row `padding` of embeddings has no gradient; below 0: counted from the end */
+    int64_t padding;
+    bool train;  /* parameters, whatever pass roles decides (roles.h) */
+    bool own_lr; /* a learning rate of their own; the schedule's factor applies to it too */
     struct optimizer_choice optimizer;
 };
 

@@ -154,15 +154,25 @@ static int start_with(struct parameter_rule *rule, const char *name, const struc
     return 0;
 }
 
+/* "padding_idx=N" */
+static bool reads_padding(struct parameter_rule *rule, const char *at, size_t length) {
+    static const char key[] = "padding_idx=";
+    char *end = NULL;
+    if (length < sizeof key || strncmp(at, key, sizeof key - 1) != 0) return false;
+    rule->padding = strtoll(at + sizeof key - 1, &end, 10);
+    return rule->pads = end == at + length;
+}
+
 int parameter_rule_add(struct training *training, const char *text, struct arena *arena, struct diags *diags) {
     static const char optimizer[] = "optimizer=";
     const char *colon = strrchr(text, ':'); /* the last colon: names may contain colons, options do not */
     struct parameter_rule rule = {.text = text, .optimizer = training->optimizer};
     if (!colon || colon == text)
-        return diag_error(diags, 205, EXIT_USAGE, "--param",
-                          "%s must have the form GLOB:frozen, GLOB:train, GLOB:whole, GLOB:lr=..,.. or "
-                          "GLOB:optimizer=NAME,..",
-                          diag_quote(diags, text));
+        return diag_error(
+            diags, 205, EXIT_USAGE, "--param",
+            "%s must have the form GLOB:frozen, GLOB:train, GLOB:whole, GLOB:padding_idx=N, GLOB:lr=..,.. or "
+            "GLOB:optimizer=NAME,..",
+            diag_quote(diags, text));
     rule.pattern = arena_copy(arena, text, (size_t)(colon - text));
     rule.optimizer.options.option = "--param";
     for (const char *at = colon + 1; at;) {
@@ -173,7 +183,8 @@ int parameter_rule_add(struct training *training, const char *text, struct arena
             if (start_with(&rule, arena_copy(arena, at + strlen(optimizer), length - strlen(optimizer)), training,
                            arena, diags) < 0)
                 return -1;
-        } else if (!frozen && !train && !whole && named_options_set(&rule.optimizer.options, at, length, 0, diags) < 0)
+        } else if (!frozen && !train && !whole && !reads_padding(&rule, at, length) &&
+                   named_options_set(&rule.optimizer.options, at, length, 0, diags) < 0)
             return -1;
         rule.frozen = rule.frozen || frozen;
         rule.train = rule.train || train;

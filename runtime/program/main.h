@@ -47,12 +47,12 @@ struct main_options {
         *save_state, *load_state;    /* directories; NULL: none */
     int64_t trace_first, trace_last; /* steps; 0: those that come first */
     int threads, repeat, warmup, rank, world, steps, accumulate, shuffle, checkpoint_every, keep, eval_every,
-        eval_steps, join_timeout, stall_timeout, log_every;
+        eval_steps, early_stop, join_timeout, stall_timeout, log_every;
     int random_inputs;               /* seed; -1: inputs without a file are an error */
     int max_new_tokens, top_k, seed; /* max_new_tokens 0: not given */
     const char *lr_schedule;
     double lr, temperature, top_p, min_p, repetition_penalty;
-    bool ask, json, quiet, verbose, help, reset_optimizer, checkpoint_async, broadcast_weights;
+    bool ask, json, quiet, verbose, help, reset_optimizer, checkpoint_async, keep_best, eval_only, broadcast_weights;
     uint64_t given; /* bit i: row i of the table of options */
 };
 

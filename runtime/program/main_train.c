@@ -1,6 +1,8 @@
 /* `rankc train`: training steps over files of samples, metrics per step, evaluation and checkpoints. */
 #include "program/main.h"
 
+#include "program/best.h"
+
 #include "base/number/checked.h"
 #include "base/io/file.h"
 #include "base/io/progress.h"
@@ -70,6 +72,12 @@ struct trainer {
     bool evaluated;         /* the log has the evaluation after the step that the run goes on from */
     double longest;         /* of the steps so far, ms */
     struct nonfinite found; /* of the current step */
+    const char *resume;     /* what --resume says in the end; NULL: the run begins anew */
+    char resumed[24];       /* memory of that */
+    struct best best;       /* the evaluation with the lowest loss so far, and how many came after it */
+    int64_t after_best;
+    int64_t kept;    /* step of best.json, whose checkpoint stays; 0: none */
+    int64_t skipped; /* steps of this run */
     struct rt_progress progress;
 };
 
@@ -178,6 +186,7 @@ static int check_finite(struct trainer *t, const struct metrics *m) {
     fail_with(t->self, EXIT_RANK, RT_CODE_LOSS, "the %s of step %lld is %s%s", lost ? "loss" : "gradient norm",
               (long long)m->step, isnan(value) ? "not a number" : "infinite", rank);
     nonfinite_place(&t->found, &t->self->job->manifest, &t->self->failure);
+    if (isinf(t->rt->internal->control[RT_SHARE])) failure_help(&t->self->failure, "no label of the step counts");
     return t->self->status;
 }
 
@@ -192,13 +201,18 @@ static int sum_units(struct trainer *t, double *values, int n) {
     return status ? fail_rank(t->self, t->rt, rt_fail_comm(t->rt, t->rt->units, status)) : RT_OK;
 }
 
+/* --keep, once a checkpoint has its name. */
+static int thin(const struct trainer *t) {
+    const int keep = t->options->keep;
+    return keep && t->self->first ? rt_thin_checkpoints(t->rt, t->saved, keep, t->kept) : RT_OK;
+}
+
 /* Collective: waits for the checkpoint that is being written in the background, if any. */
 static int finish_save(struct trainer *t) {
-    const int keep = t->options->keep;
     if (!t->writing) return RT_OK;
     t->writing = false;
     int status = rt_save_end(t->rt);
-    if (!status && keep && t->self->first) status = rt_thin_checkpoints(t->rt, t->saved, keep);
+    if (!status) status = thin(t);
     return status ? fail_rank(t->self, t->rt, status) : RT_OK;
 }
 
@@ -235,6 +249,7 @@ static int train_step(struct trainer *t) {
     RT_TRY(trace_end_step(t->self->trace));
     RT_TRY(dump_end_step(t->self->dump));
     if (t->self->first) RT_TRY(tell_step(t, &m));
+    t->skipped += m.of.skipped;
     if (m.of.skipped || is_finite(&m)) return RT_OK;
     RT_TRY(finish_save(t)); /* of an earlier step */
     return check_finite(t, &m);
@@ -259,7 +274,7 @@ static int save_once(struct trainer *t, bool wait) {
     if (!status && o->verbose && t->self->first)
         fprintf(stderr, "rankc: %s '%s/step-%lld' in %.1f ms\n", t->writing ? "copied" : "saved",
                 rt_quote_text(o->checkpoint_dir).text, (long long)progress.step, now_ms() - start);
-    if (!status && !t->writing && o->keep && t->self->first) status = rt_thin_checkpoints(t->rt, t->saved, o->keep);
+    if (!status && !t->writing) status = thin(t);
     return status ? fail_rank(t->self, t->rt, status) : RT_OK;
 }
 
@@ -294,6 +309,43 @@ static bool report_evaluation(const struct trainer *t, int64_t step, double loss
     return end_line(&w, t->log);
 }
 
+static bool keeps_best(const struct trainer *t) {
+    return t->options->checkpoint_dir && (t->options->keep_best || t->options->early_stop);
+}
+
+/* Keeps the checkpoint of the step if its loss in evaluation, which all ranks have, is the lowest so far. best.json
+ * names a checkpoint that exists at all times. */
+static int judge(struct trainer *t, double loss) {
+    const int64_t step = t->rt->internal->trained;
+    struct rt_reason why;
+    t->after_best++;
+    if (!(loss < t->best.loss) && step != t->best.step) return RT_OK;
+    t->best = (struct best){step, loss};
+    t->after_best = 0;
+    if (!keeps_best(t)) return RT_OK;
+    RT_TRY(save_once(t, true));
+    if (t->self->first && !best_write(&t->best, t->options->checkpoint_dir, &why))
+        return fail_reason(t->self, RT_CODE_WRITE, &why);
+    t->kept = step;
+    const int status = thin(t);
+    return status ? fail_rank(t->self, t->rt, status) : RT_OK;
+}
+
+/* Of a run that is resumed after `step`. */
+static void recall_best(struct trainer *t, int64_t step) {
+    const int every = t->options->eval_every;
+    struct best best;
+    if (!keeps_best(t) || !best_read(&best, t->options->checkpoint_dir) || best.step > step) return;
+    t->best = best;
+    t->kept = best.step;
+    t->after_best = every ? step / every - best.step / every : 0;
+}
+
+/* --early-stop */
+static bool is_over(const struct trainer *t) {
+    return t->options->early_stop && t->after_best >= t->options->early_stop;
+}
+
 /* Mean loss over the samples of the evaluation, or over all of their labels that count. Scale units take micro-batches
  * round-robin; a unit without one in the last round computes one that does not count. A signal ends an evaluation
  * without metrics, which would be incomplete; a resumed run makes it again. */
@@ -320,7 +372,7 @@ static int evaluate(struct trainer *t) {
     RT_TRY(sum_units(t, sums, 3));
     if (t->self->first)
         RT_TRY(check_written(t, report_evaluation(t, rt->internal->trained, sums[0] / sums[1], (int64_t)sums[2])));
-    return RT_OK;
+    return t->options->eval_only ? RT_OK : judge(t, sums[0] / sums[1]);
 }
 
 /* Resuming */
@@ -330,9 +382,9 @@ static int evaluate(struct trainer *t) {
 static int hold_directory(struct trainer *t) {
     const char *directory = t->options->checkpoint_dir;
     if (!directory) return RT_OK;
-    int status = rt_hold_checkpoints(t->rt, directory, !t->options->resume);
+    int status = rt_hold_checkpoints(t->rt, directory, !t->resume);
     if (status) return fail_rank(t->self, t->rt, status);
-    if (t->options->resume || !rt_checkpoint_exists(directory)) return RT_OK;
+    if (t->resume || !rt_checkpoint_exists(directory)) return RT_OK;
     fail_with(t->self, EXIT_USAGE, RT_CODE_CHECKPOINT, "'%s' contains checkpoints of an earlier run",
               rt_quote_text(directory).text);
     failure_help(&t->self->failure, "--resume latest continues from them; for a new run, use another directory");
@@ -361,19 +413,43 @@ static int keep_step(struct trainer *t, int64_t all) {
 /* A new run that starts from the parameters of a checkpoint. */
 static int start_from(struct trainer *t) {
     stop_allow(t->self->job, FILES_MS);
-    const int status = rt_load_parameters(t->rt, t->options->checkpoint_dir, t->options->resume);
+    const int status = rt_load_parameters(t->rt, t->options->checkpoint_dir, t->resume);
     return status ? fail_rank(t->self, t->rt, status) : RT_OK;
+}
+
+/* Collective: what --resume auto and best mean. */
+static int find_resume(struct trainer *t) {
+    const char *directory = t->options->checkpoint_dir;
+    struct rt_comm *comm = t->rt->comm;
+    struct best best;
+    t->resume = t->options->resume;
+    if (t->resume && strcmp(t->resume, "best") == 0) {
+        if (!best_read(&best, directory))
+            return fail_with(t->self, EXIT_USAGE, RT_CODE_CHECKPOINT, "'%s' has no best.json, which --keep-best writes",
+                             rt_quote_text(directory).text);
+        snprintf(t->resumed, sizeof t->resumed, "%lld", (long long)best.step);
+        t->resume = t->resumed;
+    }
+    if (!t->resume || strcmp(t->resume, "auto") != 0) return RT_OK;
+    const int32_t mine = t->self->first && rt_checkpoint_exists(directory);
+    int32_t any = 0;
+    const int status = comm->driver->all_reduce(comm, &any, &mine, 1, RT_I32, RT_MAX);
+    if (status) return fail_rank(t->self, t->rt, rt_fail_comm(t->rt, comm, status));
+    t->resume = any ? "latest" : NULL;
+    return RT_OK;
 }
 
 /* Resumes from a checkpoint, with its order of samples and its micro-batches per step. */
 static int resume(struct trainer *t) {
     struct rt_position progress;
-    RT_TRY(hold_directory(t));
-    if (!t->options->resume) return RT_OK;
+    RT_TRY(find_resume(t));
+    if (!t->options->eval_only) RT_TRY(hold_directory(t)); /* reading needs no lock */
+    if (!t->resume) return RT_OK;
     if (t->options->reset_optimizer) return start_from(t);
     stop_allow(t->self->job, FILES_MS);
-    int status = rt_load(t->rt, t->options->checkpoint_dir, t->options->resume, &progress);
+    int status = rt_load(t->rt, t->options->checkpoint_dir, t->resume, &progress);
     if (status) return fail_rank(t->self, t->rt, status);
+    if (t->options->eval_only) return RT_OK;
     if (t->options->shuffle >= 0 && t->options->shuffle != progress.seed)
         return fail_with(t->self, EXIT_MISMATCH, RT_CODE_CHECKPOINT,
                          "the checkpoint was written with another order of samples than --shuffle %d",
@@ -385,6 +461,7 @@ static int resume(struct trainer *t) {
     t->feed.sampler.shuffle = progress.seed >= 0;
     t->feed.sampler.seed = (uint64_t)progress.seed;
     RT_TRY(keep_step(t, progress.per_step));
+    recall_best(t, progress.step);
     if (t->self->first && !t->options->log && prints_steps(t->options))
         printf("resumed after step %lld\n", (long long)progress.step);
     return RT_OK;
@@ -400,7 +477,11 @@ static int check_options(struct trainer *t) {
                         : !o->checkpoint_dir && o->resume           ? "--resume needs --checkpoint-dir"
                         : !o->resume && o->reset_optimizer          ? "--reset-optimizer needs --resume"
                         : !o->eval_data.n && o->eval_every          ? "--eval-every needs --eval-data"
+                        : !o->checkpoint_dir && o->keep_best        ? "--keep-best needs --checkpoint-dir"
                         : !o->eval_data.n && o->eval_steps          ? "--eval-steps needs --eval-data"
+                        : !o->eval_data.n && o->keep_best           ? "--keep-best needs --eval-data"
+                        : !o->eval_data.n && o->early_stop          ? "--early-stop needs --eval-data"
+                        : !o->eval_data.n && o->eval_only           ? "--eval-only needs --eval-data"
                                                                     : NULL;
     if (!t->rt->program->training) {
         fail_with(t->self, EXIT_MISMATCH, RT_CODE_FORMAT, "the program was not compiled with --train");
@@ -439,7 +520,7 @@ static int set_numbers(struct trainer *t) {
 /* Ranks may have the files under other paths, but must have the same samples. */
 static int compare_data(struct trainer *t, const struct feed_options *data, const struct feed_options *eval) {
     struct rt_terms terms = {0};
-    int status = feed_add_terms(&t->feed, t->self, data, &terms);
+    int status = t->feed.program ? feed_add_terms(&t->feed, t->self, data, &terms) : RT_OK;
     if (!status && eval->n) status = feed_add_terms(&t->eval, t->self, eval, &terms);
     if (!status) status = ranks_agree(t->self, t->rt, &terms);
     rt_terms_free(&terms);
@@ -450,7 +531,7 @@ static int open_data(struct trainer *t) {
     const struct main_options *o = t->options;
     const struct feed_options data = {"--data", o->data.at, o->data.n},
                               eval = {"--eval-data", o->eval_data.at, o->eval_data.n};
-    RT_TRY(feed_open(&t->feed, t->self, &data));
+    if (!o->eval_only) RT_TRY(feed_open(&t->feed, t->self, &data));
     t->feed.sampler.shuffle = o->shuffle >= 0;
     t->feed.sampler.seed = (uint64_t)o->shuffle;
     if (eval.n) RT_TRY(feed_open(&t->eval, t->self, &eval));
@@ -473,8 +554,10 @@ static int allocate(struct trainer *t) {
 
 static int open_log(struct trainer *t) {
     const char *path = t->options->log;
-    const int64_t step = t->options->resume ? t->rt->internal->trained : -1;
-    if (!path || !t->self->first || (t->log = log_open(path, step, &t->evaluated))) return RT_OK;
+    const int64_t step = t->resume ? t->rt->internal->trained : -1;
+    if (!path || !t->self->first) return RT_OK;
+    t->log = t->options->eval_only ? fopen(path, "ae") : log_open(path, step, &t->evaluated);
+    if (t->log) return RT_OK;
     return fail_with(t->self, EXIT_SYSTEM, RT_CODE_WRITE, "cannot write '%s': %s", rt_quote_text(path).text,
                      strerror(errno));
 }
@@ -492,10 +575,12 @@ static int evaluate_again(struct trainer *t) {
     const bool last = t->rt->internal->trained == t->options->steps;
     const int32_t mine = t->self->first && (t->log ? !t->evaluated : last);
     int32_t any = 0;
-    if (!t->options->resume || !t->eval.data || !is_due(t, t->options->eval_every)) return RT_OK;
+    if (!t->resume || !t->eval.data || !is_due(t, t->options->eval_every)) return RT_OK;
     const int status = comm->driver->all_reduce(comm, &any, &mine, 1, RT_I32, RT_MAX);
     if (status) return fail_rank(t->self, t->rt, rt_fail_comm(t->rt, comm, status));
-    return any && t->rt->internal->trained ? evaluate(t) : RT_OK;
+    if (!any || !t->rt->internal->trained) return RT_OK;
+    if (t->after_best) t->after_best--; /* recall_best has counted it */
+    return evaluate(t);
 }
 
 /* Metrics that are printed on the terminal show how far the run is. */
@@ -504,23 +589,45 @@ static bool shows_progress(const struct trainer *t) {
     return t->self->first && !t->options->quiet && !(prints && isatty(STDOUT_FILENO));
 }
 
+/* What a reader of the last lines may not know. */
+static void tell_end(const struct trainer *t) {
+    if (t->skipped)
+        fprintf(stderr, "rankc: note: %lld steps were skipped: their gradients were not finite\n",
+                (long long)t->skipped);
+    if (is_over(t))
+        fprintf(stderr,
+                "rankc: note: ended after step %lld: %lld evaluations without a lower loss than %.6g, of step %lld\n",
+                (long long)t->rt->internal->trained, (long long)t->after_best, t->best.loss, (long long)t->best.step);
+}
+
+/* --eval-only */
+static int run_evaluation(struct trainer *t) {
+    RT_TRY(feed_allocate(&t->eval, t->self, 1));
+    RT_TRY(evaluate(t));
+    t->self->interrupted = t->stopping;
+    return RT_OK;
+}
+
 static int run(struct trainer *t) {
     RT_TRY(check_options(t));
     RT_TRY(set_numbers(t));
     RT_TRY(open_data(t));
     RT_TRY(resume(t));
-    RT_TRY(allocate(t));
     RT_TRY(open_log(t));
+    if (t->options->eval_only) return run_evaluation(t);
+    RT_TRY(allocate(t));
     RT_TRY(check_stop(t));
     rt_progress_begin(&t->progress, t->rt->internal->trained, !shows_progress(t));
     if (!t->stopping) RT_TRY(evaluate_again(t));
-    while (t->rt->internal->trained < t->options->steps && !t->stopping) {
+    while (t->rt->internal->trained < t->options->steps && !t->stopping && !is_over(t)) {
         RT_TRY(train_step(t));
         if (t->eval.data && is_due(t, t->options->eval_every)) RT_TRY(evaluate(t));
         if (is_due(t, t->options->checkpoint_every)) RT_TRY(save_once(t, false));
         RT_TRY(check_stop(t));
     }
+    if (is_over(t) && !t->stopping) RT_TRY(save_once(t, false));
     RT_TRY(finish_save(t));
+    if (t->self->first && !t->options->quiet) tell_end(t);
     stop_allow(t->self->job, FILES_MS); /* traces, for example */
     t->self->interrupted = t->stopping;
     if (t->stopping && t->self->first && !t->log && !t->options->json)
@@ -529,7 +636,7 @@ static int run(struct trainer *t) {
 }
 
 int train_steps(struct rank *self, struct rt *rt) {
-    struct trainer t = {.self = self, .rt = rt, .options = &self->job->options};
+    struct trainer t = {.self = self, .rt = rt, .options = &self->job->options, .best.loss = INFINITY};
     stop_after_steps(self->job);
     int status = run(&t);
     rt_progress_end(&t.progress);

@@ -188,7 +188,7 @@ static int remove_checkpoint(struct rt *rt, const struct checkpoint_directory *d
     return fail_path(rt, RT_CODE_WRITE, "remove", from.text);
 }
 
-int rt_thin_checkpoints(struct rt *rt, int64_t step, int most) {
+int rt_thin_checkpoints(struct rt *rt, int64_t step, int most, int64_t spared) {
     RT_NEEDS(rt, rt);
     const struct checkpoint_directory *directory = rt->internal->checkpoints;
     if (!directory || most < 1)
@@ -196,8 +196,8 @@ int rt_thin_checkpoints(struct rt *rt, int64_t step, int most) {
                             "this rank does not hold the lock of a checkpoint directory");
     int64_t oldest = step + 1;
     for (int i = 0; i < most && oldest >= 0; i++) oldest = checkpoint_before(directory, oldest);
-    while (oldest >= 0 && (step = checkpoint_before(directory, oldest)) >= 0)
-        RT_TRY(remove_checkpoint(rt, directory, step));
+    while (oldest >= 0 && (oldest = checkpoint_before(directory, oldest)) >= 0)
+        if (oldest != spared) RT_TRY(remove_checkpoint(rt, directory, oldest));
     return RT_OK;
 }
 

@@ -468,6 +468,14 @@ def clip_grad_norm(b):
     assert abs(moved - 0.001) < 2e-5, moved
 
 
+def skip_nonfinite(b):
+    diverges = b.mlp("--optimizer", "sgd:lr=1e30", "--skip-nonfinite")
+    lines = b.train(diverges, steps=4)
+    assert [m["skipped"] for m in lines][-1] and lines[-1]["step"] == 4, lines
+    b.call("verify", diverges, "-q")
+    b.call("train", b.mlp("--optimizer", "sgd:lr=1e30"), *DATA, "--steps", 4, "-q", code=9)
+
+
 def accumulate(b):
     lines = b.train(b.mlp("--optimizer", "sgd:lr=0"), steps=2)
     both = b.train(b.mlp("--optimizer", "sgd:lr=0", "--accumulate", 2), steps=1)
@@ -718,6 +726,9 @@ def resume(b):
     whole = losses(b.train(b.mlp(), steps=8))
     assert losses(b.train(b.mlp(), "--checkpoint-dir", saved, "--resume", "latest", steps=8)) == whole[6:]
     assert losses(b.train(b.mlp(), "--checkpoint-dir", saved, "--resume", 4, steps=8)) == whole[4:]
+    fresh = b.path()
+    assert losses(b.train(b.mlp(), "--checkpoint-dir", fresh, "--resume", "auto", steps=6)) == whole[:6]
+    assert losses(b.train(b.mlp(), "--checkpoint-dir", fresh, "--resume", "auto", steps=8)) == whole[6:]
 
 
 def reset_optimizer(b):
@@ -760,6 +771,29 @@ def eval_data(b):
 
 def eval_every(b):
     assert len(evaluated(b, "--eval-every", 2)) == 3
+
+
+def keep_best(b):
+    saved = b.path()
+    words = "--eval-every", 1, "--checkpoint-dir", saved, "--keep", 1, "--keep-best"
+    lines = evaluated(b, *words)
+    best = min(lines, key=lambda line: line["eval_loss"])
+    assert json.loads((saved / "best.json").read_text()) == {"step": best["step"], "eval_loss": best["eval_loss"]}
+    assert {int(p.name[5:]) for p in saved.glob("step-*")} == {best["step"], lines[-1]["step"]}, lines
+    again = b.train(b.mlp("--optimizer", "sgd:lr=0"), *EVALUATION, "--eval-only", "--checkpoint-dir", saved, "--resume", "best")
+    assert [(m["step"], m["eval_loss"]) for m in again] == [(best["step"], best["eval_loss"])], again
+
+
+def eval_only(b):
+    lines = b.train(b.mlp(), *EVALUATION, "--eval-only")
+    assert len(lines) == 1 and lines[0]["step"] == 0 and "eval_loss" in lines[0], lines
+
+
+def early_stop(b):
+    saved = b.path()
+    lines = b.train(b.mlp("--optimizer", "sgd:lr=0"), *EVALUATION, "--eval-every", 1, "--early-stop", 2, "--checkpoint-dir", saved, steps=9)
+    assert [m["step"] for m in lines if "eval_loss" in m] == [1, 2, 3], lines
+    assert {p.name for p in saved.glob("step-*")} == {"step-1", "step-3"}
 
 
 def eval_steps(b):

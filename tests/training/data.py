@@ -12,7 +12,7 @@ import sys
 
 from harness import HERE, Failed, call, expect, lines_of, names_of, parser_of, plan_of, read_json, report
 
-CASES = [f"{model}/{case}" for model in ("gpt2", "llama") for case in ("tokens", "weighted", "packed")]
+CASES = [f"{model}/{case}" for model in ("gpt2", "llama") for case in ("tokens", "weighted", "padding", "packed")]
 PLANS = ["one", "dp4", "data2", "context2", "tp2dp2", "pp2", "dp2+use-zero=3", "tp2pp2dp2"]
 BOUND, MICRO_BATCHES = 1e-5, 4
 INPUTS = ("input_ids", "position_ids", "labels")
@@ -21,12 +21,15 @@ INPUTS = ("input_ids", "position_ids", "labels")
 def train(rankc, options, model, case, plan, reference, work):
     out, log = os.path.join(work, "out"), os.path.join(work, "log.jsonl")
     weight = f",weight={model}/weights.npy" if case == "weighted" else ""
+    padding = ["--param", "lm_head.weight:padding_idx=3", "--param", "*embed_tokens.weight:padding_idx=-64"]
+    options = options + (padding[:2] if "gpt2" in model else padding[2:]) * (case == "padding")
+    samples = os.path.join(model, "packed" if case == "packed" else "tokens")
     call(rankc, "compile", f"{model}/model.onnx", "-o", out, "-q", "--train", "--loss",
          f"cross_entropy:logits=logits,labels=labels,mean=tokens{weight}", "--optimizer", reference["optimizer"],
          "--accumulate", MICRO_BATCHES // plan_of(plan).units, "--clip-grad-norm", reference["clip_grad_norm"], *plan_of(plan).options, *options)
     call(rankc, "verify", out, "-q")
     data = [word for option, before in (("--data", ""), ("--eval-data", "eval_")) for name in INPUTS
-            for word in (option, f"{name}={model}/{case}/{before}{name}.npy")]
+            for word in (option, f"{name}={samples}/{before}{name}.npy")]
     steps = len(reference["cases"][case]["loss"])
     call(rankc, "train", out, *data, "--steps", steps, "--log", log, "--threads", 1)
     return lines_of(log)

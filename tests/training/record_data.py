@@ -6,12 +6,14 @@
 writes, for the models gpt2 and llama,
 
     DIR/data/MODEL/model.onnx       the exported model: tokens and their positions to logits
-    DIR/data/MODEL/CASE/*.npy       samples, those that begin with eval_ for evaluation
+    DIR/data/MODEL/tokens/*.npy     samples, those that begin with eval_ for evaluation; and packed/*.npy, of case packed
+    DIR/data/MODEL/weights.npy      weights of classes, of case weighted
     DIR/data/MODEL/reference.json   for each case the losses and gradient norms of STEPS steps in f64, and the loss in evaluation
                                     after them
 
 Case tokens: a step has MICRO_BATCHES micro-batches, with as many labels as COUNTS says. For PyTorch they are one batch, whose loss
-is the mean over its labels. Case weighted: the same with weights of classes. Case packed: a row of tokens has documents one behind
+is the mean over its labels. Case weighted: the same with weights of classes. Case padding: token PADDING is the embedding's
+padding_idx. Case packed: a row of tokens has documents one behind
 the other, whose positions begin with 0. For PyTorch each document is a row of its own.
 
 Needs torch, onnx, onnxscript and transformers (written for 2.15 and 5.24)."""
@@ -26,7 +28,7 @@ import onnx
 import torch
 import transformers
 
-VOCABULARY, STEPS, MICRO_BATCHES, BATCH, LENGTH, CLIP, EVALUATED = 67, 4, 4, 2, 16, 0.5, 7
+VOCABULARY, STEPS, MICRO_BATCHES, BATCH, LENGTH, CLIP, EVALUATED, PADDING = 67, 4, 4, 2, 16, 0.5, 7, 3
 # eps is large beside the rounding of gradients, which else makes steps of gradients that are nearly 0
 OPTIMIZER = {"lr": 0.001, "weight_decay": 0.05, "eps": 1e-4}
 COUNTS = ((7, 0, 31, 2), (32, 32, 32, 32), (0, 0, 1, 0), (3, 20, 11, 9))
@@ -141,7 +143,7 @@ def record(folder, make):
     weights = random.uniform(0.25, 2, VOCABULARY).astype("f4")
     numpy.save(folder / "weights.npy", weights)
     options = {"weight": torch.from_numpy(weights).double()}
-    cases = {"tokens": loss_of, "weighted": lambda *of: loss_of(*of, **options), "packed": of_documents}
+    cases = {"tokens": loss_of, "weighted": lambda *of: loss_of(*of, **options), "packed": of_documents, "padding": loss_of}
     reference = {"optimizer": "adamw:" + ",".join(f"{k}={v}" for k, v in OPTIMIZER.items()), "clip_grad_norm": CLIP, "cases": {}}
     for name, sums in cases.items():
         torch.manual_seed(7)
@@ -149,12 +151,15 @@ def record(folder, make):
         with torch.no_grad():  # the exporter merges vectors of equal values
             for parameter in model.parameters():
                 parameter += 0.1 * torch.randn(parameter.shape) * (parameter.ndim == 1)
+        model.get_input_embeddings().padding_idx = PADDING if name == "padding" else None
         data = samples(numpy.random.default_rng(6), name)
-        (folder / name).mkdir(exist_ok=True)
+        kept = folder / ("packed" if name == "packed" else "tokens")
+        kept.mkdir(exist_ok=True)
         for key, values in data.items():
-            numpy.save(folder / name / f"{key}.npy", values)
+            numpy.save(kept / f"{key}.npy", values)
         data = {key: torch.from_numpy(values) for key, values in data.items()}
-        export(model, folder / "model.onnx", data["input_ids"][:BATCH], data["position_ids"][:BATCH])
+        if name == "tokens":
+            export(model, folder / "model.onnx", data["input_ids"][:BATCH], data["position_ids"][:BATCH])
         reference["cases"][name] = run(model, data, sums)
     (folder / "reference.json").write_text(json.dumps(reference, indent=1) + "\n")
 

@@ -186,6 +186,23 @@ static int read_bind(struct reader *reader, struct import_bind *bind, const char
     return 0;
 }
 
+/* weight=FILE.npy of --loss: weights of classes. */
+static int read_loss(struct reader *reader) {
+    struct rt_reason why;
+    struct rt_hash hash;
+    const char *path = import_loss_file(reader->options->loss, reader->arena);
+    if (!path) return 0;
+    struct rt_tensor *weights = reader->files->loss_weights = ARENA_NEW(reader->arena, struct rt_tensor);
+    if (!rt_npy_read(weights, path, &why)) return refuse(reader, 915, path, &why);
+    arena_own(reader->arena, weights, free_tensor);
+    rt_hash_start(&hash);
+    rt_hash_int(&hash, weights->dtype);
+    rt_hash_field(&hash, weights->dims, (size_t)weights->ndim * sizeof *weights->dims);
+    rt_hash_field(&hash, weights->data, (size_t)weights->count * rt_dtype_bytes(weights->dtype));
+    rt_hash_hex(&hash, reader->files->loss_hash);
+    return 0;
+}
+
 static int read_binds(struct reader *reader) {
     const struct option_files *given = &reader->options->binds;
     struct rt_hash hash;
@@ -250,5 +267,5 @@ int side_files_read(struct side_files *files, const struct options *options, str
     if (options->adapter && adapter_files_read(&files->adapters, options->adapter, arena, diags) < 0) return -1;
     if (small_weights_parse(&files->small_weights, options->weight_dtype, arena, diags) < 0) return -1;
     if (read_generation(&reader) < 0) return -1;
-    return read_binds(&reader);
+    return read_binds(&reader) < 0 ? -1 : read_loss(&reader);
 }

@@ -31,13 +31,14 @@ struct side_files {
     bool own_mesh; /* the mesh is not that of the options */
     int nbinds;
     struct import_bind *binds;
+    struct rt_tensor *loss_weights;     /* of classes, of --loss; NULL: none */
     struct small_weights small_weights; /* of --weight-dtype */
     struct adapter_files adapters;      /* of --adapter */
     struct generation generation;       /* empty without --state */
     struct graph *operators;            /* declares those of --ops; NULL: none */
     char constraints_hash[RT_HASH_HEX], refine_hash[RT_HASH_HEX];
     char machine_hash[RT_HASH_HEX], plan_hash[RT_HASH_HEX], binds_hash[RT_HASH_HEX], ops_hash[RT_HASH_HEX],
-        names_hash[RT_HASH_HEX], generation_hash[RT_HASH_HEX]; /* "" where there are none */
+        loss_hash[RT_HASH_HEX], names_hash[RT_HASH_HEX], generation_hash[RT_HASH_HEX]; /* "" where there are none */
 };
 
 /* Reads and checks all of them. 0, or -1 after diagnostics. The contents lie in the arena. */

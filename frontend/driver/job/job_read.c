@@ -345,6 +345,7 @@ static int import_onnx(struct job *job) {
     import.keeps = job->side.adapters.weights || options->loras.all.n;
     import.sync_batch_norm = options->sync_batch_norm;
     import.loss = options->loss;
+    import.loss_weights = job->side.loss_weights;
     import.state = options->state;
     import.state_names = job->side.generation.state_names;
     import.nbinds = job->side.nbinds;

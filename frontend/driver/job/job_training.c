@@ -56,6 +56,7 @@ static int refuse_training(const struct job *job) {
                                                  OPT_LORA,
                                                  OPT_EMA,
                                                  OPT_CLIP_GRAD_NORM,
+                                                 OPT_SKIP_NONFINITE,
                                                  OPT_LOSS,
                                                  OPT_SYNC_BATCH_NORM,
                                                  OPT_AMP,
@@ -192,6 +193,7 @@ int job_read_training(struct job *job) {
         fp8_parse(&training->fp8, options->fp8, job->arena, job->diags) < 0 ||
         recompute_parse(&recompute, decisions->recompute, job->diags) < 0)
         return -1;
+    training->amp.skip = training->amp.skip || options->skip_nonfinite;
     for (int i = 0; i < options->params.all.n; i++)
         if (parameter_rule_add(training, options->params.all.at[i], job->arena, job->diags) < 0) return -1;
     for (int i = 0; i < options->inits.all.n; i++)

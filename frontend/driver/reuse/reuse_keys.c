@@ -167,6 +167,7 @@ int reuse_keys_make(struct reuse_keys *keys, const struct options *options, cons
     add_part(&keys->graph, arena, NAMES_FILE, rt_path_name(options->operand));
     add_options(keys, options, side, arena);
     add_part(&keys->graph, arena, "bound inputs", side->binds_hash);
+    if (*side->loss_hash) add_part(&keys->graph, arena, "weights of the loss", side->loss_hash);
     add_part(&keys->graph, arena, "operators", side->ops_hash);
     add_part(&keys->graph, arena, "names of weights", side->names_hash);
     if (side->adapters.rules) add_part(&keys->graph, arena, "adapter", side->adapters.rules);
