@@ -11,7 +11,8 @@ static bool codes_fit_panels(const struct graph *graph, const struct node *node)
     const struct tensor *x = &graph->tensors.at[node->inputs[0]], *w = &graph->tensors.at[node->inputs[1]],
                         *scale = &graph->tensors.at[node->inputs[2]];
     const enum rt_dtype codes = rt_dtype_by_name(attr_text(node, "codes", ""));
-    if (x->dtype != RT_F32 || !attr_int(node, "trans_b", 0) || scale->dims[1] < 1) return false;
+    if (x->dtype != RT_F32 || !attr_int(node, "trans_b", 0) || attr_int(node, "across", 0) || scale->dims[1] < 1)
+        return false;
     const bool bytes = (codes == RT_I8 || codes == RT_U8) && w->dtype == codes;
     const bool nibbles = (codes == RT_I4 || codes == RT_U4) && w->dtype == RT_U8;
     return (bytes || nibbles) && (scale->dims[1] == 1 || w->dims[1] / scale->dims[1] % 4 == 0);

@@ -45,7 +45,7 @@ struct pass_context {
     /* they give the bits of their nodes' own kernels, and have a buffer for each value of a row */
     bool exact_rows;
     enum attention_kind attention;
-    const struct small_weights *small_weights; /* rewrite/small_weights.h; NULL: weights stay as they are */
+    const struct small_weights *small_weights; /* train/small_weights.h; NULL: weights stay as they are */
     const char *cache_dtype;             /* of caches to which steps add rows: bf16, fp16, int8; NULL: the model's */
     const struct target_kernel *kernels; /* by enum op_id, that of operators of the user last; NULL: the rows say all */
     const struct training *training; /* how parameters are updated (train/training.h); NULL: the graph says it all */

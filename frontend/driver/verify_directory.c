@@ -17,7 +17,7 @@
 #include "frontend/read/onnx_mapping.h"
 #include "ir/base/own.h"
 #include "ir/text.h"
-#include "passes/rewrite/small_weights.h"
+#include "passes/train/small_weights.h"
 #include "passes/pipeline.h"
 #include "passes/plan/file/plan_text.h"
 #include "passes/plan/recompute.h"

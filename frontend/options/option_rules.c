@@ -99,8 +99,6 @@ int parser_finish(struct parser *parser) {
     struct options *options = parser->options;
     const char *operand = verb_rows[options->verb].operand;
     if (parser->diags->errors) return -1;
-    if (options->weight_dtype && options->train)
-        return parser_usage_error(parser, "--weight-dtype is for inference, and --train trains weights in floats");
     if (options->verbose && options->quiet) return parser_usage_error(parser, "-v and -q contradict each other");
     if (options->given[OPT_STALL_TIMEOUT] && options->comm == OPT_COMM_LOOPBACK)
         return parser_usage_error(parser, "--stall-timeout needs ranks that are processes; with "

@@ -9,6 +9,7 @@
 
 GRAD(grad_none); /* no gradient */
 GRAD(grad_matmul);
+GRAD(grad_dequant_matmul);
 GRAD(grad_expert_matmul);
 GRAD(grad_expert_dispatch);
 GRAD(grad_expert_combine);

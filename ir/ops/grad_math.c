@@ -53,6 +53,22 @@ GRAD(grad_matmul) {
     return operands[DY] < 0 || operands[A] < 0 ? -1 : (gradient->dx[1] = make_product(gradient, &row[1], operands));
 }
 
+/* dx = dy times the weights transposed: as they are stored, read the other way. They have no gradient themselves. */
+GRAD(grad_dequant_matmul) {
+    const struct node *node = &gradient->node;
+    const struct attr attrs[] = {
+        attr_of_text("codes", attr_text(node, "codes", "")), attr_of_float("offset", attr_float(node, "offset", 0)),
+        attr_of_int("trans_b", !attr_int(node, "trans_b", 0)), attr_of_int("across", !attr_int(node, "across", 0))};
+    int inputs[4] = {gradient->dy};
+    for (int i = 1; i < node->ninputs; i++) {
+        if (gradient->wanted[i])
+            return diag_error(gradient->builder.diags, 411, EXIT_UNSUPPORTED, gradient->place,
+                              "quantised weights and their scales cannot be trained");
+        inputs[i] = node->inputs[i];
+    }
+    return gradient->dx[0] = build(&gradient->builder, OP_DequantMatMul, node->ninputs, inputs, 4, attrs);
+}
+
 /* Along one dimension --------------------------------------------------------------------------------------------- */
 
 /* Sum over the last `n` dimensions from `axis` on, kept with extent 1. */

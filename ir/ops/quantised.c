@@ -43,63 +43,79 @@ DIMS_FN(dims_unpack) {
     return 0;
 }
 
-/* The factors of a matrix product with quantised weights: k = (kg kb ke), n = (nb ne). kg counts the groups that share
- * a scale; ke or ne the elements of a byte, of which k has some if rows of stored weights run along k. Absent factors
- * are -1. */
+/* The factors of a dimension of quantised weights, k or n: groups of indices that share a scale, bytes of a group, and
+ * elements of a byte. Absent ones are -1. */
 struct weight_factors {
-    int kg, kb, ke, nb, ne;
+    int groups, bytes, elements;
 };
 
-static void add_all(struct dim_factors *dim, int a, int b, int c) {
-    if (a >= 0) add_factor(dim, a);
-    if (b >= 0) add_factor(dim, b);
-    if (c >= 0) add_factor(dim, c);
+static void add_all(struct dim_factors *dim, const struct weight_factors *f, bool elements) {
+    if (f->groups >= 0) add_factor(dim, f->groups);
+    add_factor(dim, f->bytes);
+    if (elements && f->elements >= 0) add_factor(dim, f->elements);
 }
 
-/* Scales and zero points: (n, groups) if the weights are stored as (n, k), else (groups, n). */
-static int bind_scale(struct dims *dims, const struct graph *graph, const struct node *node, int k, bool turned,
-                      const struct weight_factors *f, const char **why) {
-    const struct tensor *t = input(graph, node, k);
-    struct operand *operand = &dims->operand[k];
+/* A name of factors, of k or of n. */
+struct factor_names {
+    const char *groups, *bytes, *elements;
+};
+
+/* The factors of `extent` indices that are stored in groups, `per_byte` of them in a byte. Where there are several
+ * groups, ranks divide the dimension between these, else anywhere between bytes. */
+static struct weight_factors weight_factors(struct dims *dims, const struct factor_names *names, int64_t extent,
+                                            int64_t groups, int64_t per_byte, enum factor_kind kind) {
+    struct weight_factors f = {-1, -1, -1};
+    if (groups > 1) f.groups = dims_factor(dims, names->groups, -1, groups, kind);
+    f.bytes = dims_factor(dims, names->bytes, -1, extent / per_byte / groups, groups > 1 ? FACTOR_WHOLE : kind);
+    if (per_byte > 1) f.elements = dims_factor(dims, names->elements, -1, per_byte, FACTOR_WHOLE);
+    return f;
+}
+
+/* Scales and zero points, as the weights are stored, with one for all indices of a group of dimension `along`. */
+static int bind_scale(struct dims *dims, const struct graph *graph, const struct node *node, int input_index, int along,
+                      const struct weight_factors *stored[2], const char **why) {
+    const struct tensor *t = input(graph, node, input_index);
+    struct operand *operand = &dims->operand[input_index];
     operand->ndim = 2;
-    add_all(&operand->dim[turned ? 0 : 1], f->nb, f->ne, -1);
-    if (f->kg >= 0) add_factor(&operand->dim[turned ? 1 : 0], f->kg);
-    if (dims_fits(dims, k, t)) return 0;
-    return refuse(dims, why, "input %d, %s, does not fit the weights", k, tensor_type(dims->arena, t));
+    add_all(&operand->dim[!along], stored[!along], true);
+    if (stored[along]->groups >= 0) add_factor(&operand->dim[along], stored[along]->groups);
+    if (dims_fits(dims, input_index, t)) return 0;
+    return refuse(dims, why, "input %d, %s, does not fit the weights", input_index, tensor_type(dims->arena, t));
 }
 
-/* x (m.., k), weights (n, k) if trans_b, else (k, n), scales, zero points -> (m.., n). With one group of scales, ranks
- * may divide k anywhere between bytes, else between groups. */
+/* x (m.., k), weights (n, k) if trans_b, else (k, n), scales, zero points -> (m.., n). */
 DIMS_FN(dims_dequant_matmul) {
+    static const struct factor_names of_k = {"kg", "kb", "ke"}, of_n = {"ng", "nb", "ne"};
     const struct tensor *x = input(graph, node, 0), *w = input(graph, node, 1), *scale = input(graph, node, 2);
     const enum rt_dtype codes = rt_dtype_by_name(attr_text(node, "codes", ""));
-    const bool turned = attr_int(node, "trans_b", 0);
+    const bool turned = attr_int(node, "trans_b", 0), across = attr_int(node, "across", 0);
+    const int along = turned != across; /* the dimension of stored weights in which indices share scales */
     if (codes == RT_DTYPE_NONE || rt_dtype_bits(codes) == 6) return refuse(dims, why, "no type of codes");
     const int64_t per_byte = rt_dtype_bits(codes) < 8 && w->dtype == RT_U8 ? 8 / rt_dtype_bits(codes) : 1;
     if (x->ndim < 1 || w->ndim != 2 || scale->ndim != 2 || (w->dtype != codes && per_byte == 1))
         return refuse(dims, why, "the operands are no matrices of %s", rt_dtypes[codes].name);
-    const int64_t k = w->dims[turned] * (turned ? per_byte : 1), groups = scale->dims[turned];
-    if (x->dims[x->ndim - 1] != k || groups < 1 || k % groups || k / groups % (turned ? per_byte : 1))
+    const int64_t extent[] = {w->dims[0], w->dims[1] * per_byte}, groups = scale->dims[along];
+    const int64_t unit = along == 1 ? per_byte : 1;
+    if (x->dims[x->ndim - 1] != extent[turned] || groups < 1 || extent[along] % groups || extent[along] / groups % unit)
         return refuse(dims, why, "%s does not fit weights %s with %lld groups", tensor_type(dims->arena, x),
                       tensor_type(dims->arena, w), (long long)groups);
-    struct weight_factors f = {-1, -1, -1, -1, -1};
     struct operand *in = &dims->operand[0], *weights = &dims->operand[1], *out = &dims->operand[dims->ninputs];
     in->ndim = out->ndim = x->ndim;
     for (int d = 0; d < x->ndim - 1; d++) {
         dims_set(in, d, dims_factor(dims, "m", d, x->dims[d], FACTOR_PASS));
         out->dim[d] = in->dim[d];
     }
-    if (groups > 1) f.kg = dims_factor(dims, "kg", -1, groups, FACTOR_SUM);
-    f.kb = dims_factor(dims, "kb", -1, w->dims[turned] / groups, groups > 1 ? FACTOR_WHOLE : FACTOR_SUM);
-    f.nb = dims_factor(dims, "nb", -1, w->dims[!turned], FACTOR_PASS);
-    if (per_byte > 1) *(turned ? &f.ke : &f.ne) = dims_factor(dims, turned ? "ke" : "ne", -1, per_byte, FACTOR_WHOLE);
-    add_all(&in->dim[x->ndim - 1], f.kg, f.kb, f.ke);
-    add_all(&out->dim[x->ndim - 1], f.nb, f.ne, -1);
+    const struct weight_factors k = weight_factors(dims, &of_k, extent[turned], across ? 1 : groups,
+                                                   turned ? per_byte : 1, FACTOR_SUM),
+                                n = weight_factors(dims, &of_n, extent[!turned], across ? groups : 1,
+                                                   turned ? 1 : per_byte, FACTOR_PASS),
+                                *stored[2] = {turned ? &n : &k, turned ? &k : &n};
+    add_all(&in->dim[x->ndim - 1], &k, true);
+    add_all(&out->dim[x->ndim - 1], &n, true);
     weights->ndim = 2;
-    add_all(&weights->dim[turned], f.kg, f.kb, -1);
-    add_factor(&weights->dim[!turned], f.nb);
+    for (int d = 0; d < 2; d++) add_all(&weights->dim[d], stored[d], false);
     for (int i = 2; i < node->ninputs; i++)
-        if (input(graph, node, i) && bind_scale(dims, graph, node, i, turned, &f, why) < 0) return -1;
+        if (input(graph, node, i) && bind_scale(dims, graph, node, i, along, stored, why) < 0) return -1;
     return 0;
 }
 

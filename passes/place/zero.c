@@ -195,10 +195,28 @@ static void place_families(const struct zero *z) {
     }
 }
 
+/* Codes of a matrix or table, or scales of a matrix. */
+static bool is_quantised(const struct zero *z, const struct node *node, int k) {
+    const struct tensor *tensor = tensor_at(z, node->inputs[k]);
+    return tensor_is_stored(tensor) && tensor_elements(tensor) >= ZERO_THRESHOLD &&
+           (node->op->id == OP_DequantMatMul
+                ? k > 0
+                : node->op->id == OP_Gather && k == 0 && rt_dtype_bytes(tensor->dtype) == 1);
+}
+
 /* Stage 3: weights that are not trained are cut too, and have no states. */
 static void place_frozen(const struct zero *z) {
-    for (int t = 0; t < z->graph->tensors.n && z->decisions->zero >= 3; t++)
-        if (may_cut(z, t) && z->family[t] == t && !tensor_at(z, t)->constant) place_flat(z, t);
+    if (z->decisions->zero < 3) return;
+    bool *cut = ARENA_ARRAY(z->graph->arena, bool, z->graph->tensors.n + 1);
+    for (int t = 0; t < z->graph->tensors.n; t++)
+        cut[t] = may_cut(z, t) && z->family[t] == t && !tensor_at(z, t)->constant;
+    for (int i = 0; i < z->graph->order.n; i++) {
+        const struct node *node = &z->graph->nodes.at[z->graph->order.at[i]];
+        for (int k = 0; k < node->ninputs; k++)
+            if (node->inputs[k] >= 0 && is_quantised(z, node, k)) cut[node->inputs[k]] = true;
+    }
+    for (int t = 0; t < z->graph->tensors.n; t++)
+        if (cut[t]) place_flat(z, t);
 }
 
 /* Casts of parameters

@@ -32,10 +32,7 @@ struct autodiff {
 };
 
 static bool is_parameter(const struct autodiff *a, const struct tensor *tensor) {
-    if (tensor->kind != TENSOR_WEIGHT || tensor->constant || !rt_dtype_is_float(tensor->dtype)) return false;
-    const struct parameter_rule *rule = parameter_rule_of(a->training, tensor);
-    if (a->adapts && tensor->mark != MARK_ADAPTER) return rule && rule->train;
-    return !rule || !rule->frozen;
+    return weight_is_trained(a->training, a->adapts, tensor);
 }
 
 /* True for parameters and, of a module, for float inputs, whose gradients its caller needs. */

@@ -109,6 +109,13 @@ bool lora_is_in(const struct graph *graph) {
     return false;
 }
 
+bool weight_is_trained(const struct training *training, bool adapts, const struct tensor *tensor) {
+    if (tensor->kind != TENSOR_WEIGHT || tensor->constant || !rt_dtype_is_float(tensor->dtype)) return false;
+    const struct parameter_rule *rule = parameter_rule_of(training, tensor);
+    if (adapts && tensor->mark != MARK_ADAPTER) return rule && rule->train;
+    return !rule || !rule->frozen;
+}
+
 /* The stored matrix that is the product's second operand, maybe transposed; -1: there is none. */
 static int matrix_of_product(const struct graph *graph, const struct node *node) {
     if (node->op->id != OP_MatMul || node->ninputs != 2 || attr_int(node, "trans_a", 0)) return -1;

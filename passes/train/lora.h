@@ -30,6 +30,9 @@ const struct init_rule *lora_init_of(const struct training *training, const stru
 /* True if the graph has adapters: its other weights are frozen. */
 bool lora_is_in(const struct graph *graph);
 
+/* True if the weight is trained. adapts: the graph has adapters. */
+bool weight_is_trained(const struct training *training, bool adapts, const struct tensor *tensor);
+
 /* The module of a product that can be adapted: by the scope that the exporter recorded, by the weight's name without
  * ".weight", or by the node's name. NULL: the node is no product with a stored matrix. */
 const char *lora_module_of(const struct graph *graph, const struct node *node);

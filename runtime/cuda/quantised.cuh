@@ -32,6 +32,13 @@ static inline __device__ float rt_code_value_of(uint8_t code, enum rt_dtype dtyp
     }
 }
 
+/* Element `at` of stored weights: of 16-bit floats, or of codes, packed if they have fewer than 8 bits. */
+static inline __device__ float rt_stored_weight(const uint8_t *x, int64_t at, int bits, enum rt_dtype codes) {
+    if (codes == RT_BF16) return rt_bf16_to_f32(((const uint16_t *)x)[at]);
+    if (codes == RT_F16) return rt_f16_to_f32(((const uint16_t *)x)[at]);
+    return rt_code_value_of(rt_packed_code(x, at, bits), codes);
+}
+
 RT_ON_CALL int rt_unpack_codes(struct rt *rt, void *y, const uint8_t *x, enum rt_dtype dtype, int64_t count) {
     const int bits = rt_dtype_bits(dtype);
     uint8_t *codes = (uint8_t *)y;
@@ -41,20 +48,19 @@ RT_ON_CALL int rt_unpack_codes(struct rt *rt, void *y, const uint8_t *x, enum rt
 template <class T>
 RT_FAMILY int rt_dequant_matmul(struct rt *rt, T *y, const T *x, const void *weights, const T *scale, const void *zeros,
                                 int64_t m, int64_t k, int64_t n, int64_t groups, enum rt_dtype type,
-                                enum rt_dtype codes, double offset, int turned) {
+                                enum rt_dtype codes, double offset, int turned, int across) {
     const uint8_t *w = (const uint8_t *)weights, *zero = (const uint8_t *)zeros;
     const int bits = type == codes ? 8 : rt_dtype_bits(codes);
-    const int64_t all = groups ? groups : 1, block = k / all;
+    const int64_t all = groups ? groups : 1, block = (across ? n : k) / all;
     return rt_points(rt, m * n, [=] __device__(int64_t p) {
         const int64_t i = p / n, j = p % n;
         T sum = 0;
-        for (int64_t g = 0; g < all; g++) {
-            const int64_t at = turned ? j * all + g : g * n + j;
-            const T shift = zero ? (T)rt_code_value_of(zero[at], codes) : (T)offset, by = scale[at];
-            for (int64_t q = g * block; q < (g + 1) * block; q++) {
-                const uint8_t code = rt_packed_code(w, turned ? j * k + q : q * n + j, bits);
-                sum += x[i * k + q] * (((T)rt_code_value_of(code, codes) - shift) * by);
-            }
+        for (int64_t q = 0; q < k; q++) {
+            const int64_t group = (across ? j : q) / block, other = across ? q : j;
+            const int64_t at = turned == across ? group * (across ? k : n) + other : other * all + group;
+            const T shift = zero ? (T)rt_code_value_of(zero[at], codes) : (T)offset;
+            const T weight = (T)rt_stored_weight(w, turned ? j * k + q : q * n + j, bits, codes);
+            sum += x[i * k + q] * ((weight - shift) * scale[at]);
         }
         y[p] = sum;
     });

@@ -152,11 +152,23 @@ static void linear_attention(const struct call *call) {
                                 x(call, 1), x(call, 2), x(call, 3), x(call, 4), x(call, 5), &shape);
 }
 
+static void dequant_matmul(const struct call *call) {
+    const struct node *node = call->node;
+    const bool turned = attr_int(node, "trans_b", 0), across = attr_int(node, "across", 0);
+    const struct tensor *in = input(call, 0), *w = input(call, 1), *y = &call->graph->tensors.at[node->outputs[0]];
+    const int64_t k = in->dims[in->ndim - 1], n = y->dims[y->ndim - 1];
+    rt_dequant_matmul_f64(call->rt, call->y[0], x(call, 0), x(call, 1), x(call, 2), x(call, 3), tensor_elements(in) / k,
+                          k, n, input(call, 2)->dims[turned != across], w->dtype,
+                          rt_dtype_by_name(attr_text(node, "codes", "")), attr_float(node, "offset", 0), turned,
+                          across);
+}
+
 static const struct {
     enum op_id op;
     void (*run)(const struct call *call);
 } rows[] = {{OP_LinearAttention, linear_attention},
             {OP_LinearAttentionGrad, linear_attention},
+            {OP_DequantMatMul, dequant_matmul},
             {OP_Det, det},
             {OP_DetGrad, det},
             {OP_Recurrence, recurrence},

@@ -8,13 +8,14 @@ writes, for the models gpt2 and llama,
 
     DIR/lora/MODEL/model.onnx, input_ids.npy, labels.npy   the exported model and SAMPLES samples
     DIR/lora/MODEL/reference.json   for each case the rule of --lora, and for each number of micro-batches per step the losses and
-                                    gradient norms of STEPS steps, in f64
+                                    gradient norms of STEPS steps, in f64; of the cases of FROZEN also with the base in fewer bits
     DIR/lora/MODEL/CASE/start, CASE/trained-N    the adapters before and after them, as peft saves them
     DIR/lora/MODEL/CASE/logits.npy  of the first samples with the adapters of trained-1
 
 Needs torch, onnx, onnxscript, transformers and peft (written for 2.15, 5.24 and 0.21.2)."""
 import argparse
 import copy
+import fnmatch
 import itertools
 import json
 import pathlib
@@ -53,6 +54,38 @@ CASES = {
                       "all": (["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"],
                               {"r": 8, "lora_alpha": 16})}),
 }
+
+
+# Of some cases, the base in fewer bits: the option --weight-dtype, and what a PyTorch model's weights with such names become.
+FROZEN = {("llama", "all"): ("int4:group=16", "*", "int4"), ("llama", "attention"): ("bf16", "*", "bf16"),
+          ("gpt2", "attention"): ("*.c_*=int8:group=16", "*.c_*", "int8")}
+GROUP = 16
+
+
+def rounded(weight, to):
+    """What a matrix (n, k) becomes: rounded to bf16, or as gguf.quants quantises and dequantises Q4_0 and Q8_0, with groups of GROUP
+    and scales that are not rounded to 16 bits."""
+    if to == "bf16":
+        return weight.bfloat16().float()
+    blocks = weight.numpy().reshape(-1, GROUP)
+    if to == "int4":
+        far = numpy.take_along_axis(blocks, abs(blocks).argmax(axis=-1, keepdims=True), axis=-1)
+        scale = far / -8
+        codes = numpy.trunc(blocks * (1 / scale) + numpy.float32(8.5)).astype("u1").clip(0, 15).astype("f4") - 8
+    else:
+        scale = abs(blocks).max(axis=1, keepdims=True) / 127
+        codes = numpy.round(blocks * (1 / scale))
+    return torch.from_numpy((codes * scale).reshape(weight.shape))
+
+
+def freeze(model, names, to):
+    for module, of in model.named_modules():
+        weight = dict(of.named_parameters(recurse=False)).get("weight")
+        if weight is None or weight.dim() != 2 or "lora_" in module or not fnmatch.fnmatch(f"{module}.weight", names):
+            continue
+        turned = isinstance(of, transformers.pytorch_utils.Conv1D)
+        values = rounded((weight.detach().T if turned else weight.detach()).contiguous(), to)
+        weight.data = values.T.contiguous() if turned else values
 
 
 class Logits(torch.nn.Module):
@@ -151,6 +184,11 @@ def record(folder, make, cases):
             model.float().save_pretrained(folder / name / f"trained-{micro_batches}", save_embedding_layers=False)
         scaling = f"r={options['r']},alpha={options['lora_alpha']}" + (",rslora" if options.get("use_rslora") else "")
         reference["cases"][name] = {"lora": f"{','.join(modules)}:{scaling}", "steps": steps}
+        if (folder.name, name) in FROZEN:
+            option, names, to = FROZEN[folder.name, name]
+            freeze(start, names, to)
+            reference["cases"][name]["frozen"] = {
+                "weight_dtype": option, "steps": {n: train(copy.deepcopy(start).double(), ids, labels, n) for n in MICRO_BATCHES}}
     for file in folder.glob("*/*/*"):
         file.chmod(0o644)
         if file.name == "README.md":

@@ -14,7 +14,7 @@
 #include "passes/plan/machine/machine.h"
 #include "passes/plan/plan.h"
 #include "passes/plan/policy/rules.h"
-#include "passes/rewrite/small_weights.h"
+#include "passes/train/small_weights.h"
 #include "runtime/base/number/hash.h"
 
 struct side_files {

@@ -125,12 +125,13 @@ int rt_scaled_matmul(struct rt *rt, void *y /* (m,n) */, enum rt_dtype dtype, co
 void rt_unpack_codes(void *y /* (count) */, const uint8_t *x, enum rt_dtype dtype, int64_t count);
 
 /* y = x(m,k) (w(k,n) - zero(groups,n)) scale(groups,n): weights of type `codes`, packed unless `type` is the same.
- * groups 0 stands for 1, zero NULL for `offset`. With `turned` they are stored as (n,k) and (n,groups). Each element of
- * y is summed in order of k. */
+ * groups 0 stands for 1, zero NULL for `offset`. With `turned` they are stored as (n,k) and (n,groups); with `across`
+ * scales and zeros are (k,groups), turned (groups,k). `type` may be a 16-bit float. Each element of y is summed in
+ * order of k. */
 #define RT_DECLARE_DEQUANT(T, s)                                                                                       \
     int rt_dequant_matmul_##s(struct rt *rt, T *y, const T *x, const void *w, const T *scale, const void *zero,        \
                               int64_t m, int64_t k, int64_t n, int64_t groups, enum rt_dtype type,                     \
-                              enum rt_dtype codes, double offset, int turned);
+                              enum rt_dtype codes, double offset, int turned, int across);
 
 RT_FLOATS(RT_DECLARE_DEQUANT)
 

@@ -4,6 +4,7 @@
 #include "../../generated.h"
 #include "../gemm.h"
 #include "../gemm_grouped.h"
+#include "../halves.h"
 #include "int_product.h"
 #include "internal.h"
 #include "types.h"
@@ -50,8 +51,8 @@ struct weights {
     int64_t first; /* first column of the thread's part */
     double offset;
     enum rt_dtype codes;
-    int is_packed, turned;
-    float value[256]; /* of each code */
+    int is_packed, turned, across;
+    float value[256]; /* of each code of at most 8 bits */
 };
 
 CLONES static void widen_signed(float *to, const int8_t *from, int64_t n) {
@@ -66,6 +67,8 @@ CLONES static void widen_unsigned(float *to, const uint8_t *from, int64_t n) {
  * of 4 need no table. */
 static void load_codes(float *to, const struct weights *w, int64_t first, int64_t n) {
     uint8_t codes[RT_GEMM_DEPTH + 2];
+    if (w->codes == RT_BF16) return rt_widen_bf16(to, (const uint16_t *)(const void *)w->w + first, n);
+    if (w->codes == RT_F16) return rt_widen_fp16(to, (const uint16_t *)(const void *)w->w + first, n);
     const int bits = w->is_packed ? rt_dtype_bits(w->codes) : 8, is_signed = rt_dtype_is_signed(w->codes);
     const uint8_t *from = w->w + first;
     bool arithmetic = w->codes == RT_I8 || w->codes == RT_U8;
@@ -104,13 +107,15 @@ static void pack_dequantised(float *to, const void *source, int64_t p, int64_t d
 }
 
 static struct weights weights_of(const void *w, const void *scale, const void *zero, int64_t k, int64_t n,
-                                 int64_t groups, enum rt_dtype type, enum rt_dtype codes, double offset, int turned) {
+                                 int64_t groups, enum rt_dtype type, enum rt_dtype codes, double offset, int turned,
+                                 int across) {
     struct weights weights = {.w = w, .zero = zero, .scale = scale, .k = k, .n = n, .groups = groups ? groups : 1};
     weights.offset = offset;
     weights.codes = codes;
     weights.is_packed = type != codes;
     weights.turned = turned;
-    for (int code = 0; code < 256; code++) {
+    weights.across = across;
+    for (int code = 0; code < 256 && rt_dtype_bits(codes) <= 8; code++) {
         const uint8_t byte = (uint8_t)code;
         rt_convert(&weights.value[code], RT_F32, &byte, codes, 1);
     }
@@ -121,8 +126,8 @@ enum { COLUMNS_AT_ONCE = 2 * RT_PANEL }; /* of a thread's share, at least */
 
 int rt_dequant_matmul_f32(struct rt *rt, float *y, const float *x, const void *w, const float *scale, const void *zero,
                           int64_t m, int64_t k, int64_t n, int64_t groups, enum rt_dtype type, enum rt_dtype codes,
-                          double offset, int turned) {
-    const struct weights weights = weights_of(w, scale, zero, k, n, groups, type, codes, offset, turned);
+                          double offset, int turned, int across) {
+    const struct weights weights = weights_of(w, scale, zero, k, n, groups, type, codes, offset, turned, across);
     const struct rt_gemm_packed *set = rt_gemm_packed_choose(rt->reference_kernels);
     const int64_t parts = (n + COLUMNS_AT_ONCE - 1) / COLUMNS_AT_ONCE;
     const int64_t threads = min_i64(omp_get_max_threads(), max_i64(parts, 1));
@@ -177,8 +182,8 @@ int rt_dequant_matmul_packed(struct rt *rt, float *y, const float *x, const void
 
 int rt_dequant_matmul_f64(struct rt *rt, double *y, const double *x, const void *w, const double *scale,
                           const void *zero, int64_t m, int64_t k, int64_t n, int64_t groups, enum rt_dtype type,
-                          enum rt_dtype codes, double offset, int turned) {
-    const struct weights weights = weights_of(w, scale, zero, k, n, groups, type, codes, offset, turned);
+                          enum rt_dtype codes, double offset, int turned, int across) {
+    const struct weights weights = weights_of(w, scale, zero, k, n, groups, type, codes, offset, turned, across);
     (void)rt;
     return m == 0 || n == 0 ? RT_OK : dequant_matmul_f64(y, x, &weights, m);
 }

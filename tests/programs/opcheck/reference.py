@@ -65,13 +65,13 @@ def unpack(x, a):
 
 
 def dequant_matmul(x, w, scale, *rest):
-    """Weights (k, n) or, with trans_b, (n, k); scales and zero points per group along k."""
+    """Weights (k, n) or, with trans_b, (n, k); scales and zero points per group along k, or, with across, along n."""
     a, zero = rest[-1], rest[0] if len(rest) > 1 else rest[-1]["offset"]
-    width = int(a["codes"][1:])
+    width = int(a["codes"].lstrip("bfiu"))
     codes = unpack(w, {"to": a["codes"]}).astype("f8") if width < 8 else w.astype("f8")
     if width < 8 and a["codes"][0] == "i":
         codes = np.where(codes >= 2 ** (width - 1), codes - 2 ** width, codes)
-    along = 1 if a["trans_b"] else 0
+    along = int(a["trans_b"] != a.get("across", 0))
     spread = lambda values: np.repeat(values, codes.shape[along] // scale.shape[along], along)
     weights = (codes - (spread(zero) if len(rest) > 1 else zero)) * spread(scale)
     return x @ (weights.T if a["trans_b"] else weights)

@@ -1,6 +1,6 @@
-/* Weights in fewer bits than the model stores (--weight-dtype), for inference. */
-#ifndef PASSES_REWRITE_SMALL_WEIGHTS_H
-#define PASSES_REWRITE_SMALL_WEIGHTS_H
+/* Weights in fewer bits than the model stores (--weight-dtype). */
+#ifndef PASSES_TRAIN_SMALL_WEIGHTS_H
+#define PASSES_TRAIN_SMALL_WEIGHTS_H
 
 #include "ir/base/arena.h"
 #include "ir/base/diag.h"

@@ -1,4 +1,4 @@
-/* Makes weights of products and embeddings smaller (--weight-dtype).
+/* Makes weights of products and embeddings smaller (--weight-dtype): in training those that are frozen, but no adapter.
  *
  *                            16-bit floats                      integers
  *   MatMul(x, w)             MatMul(x, w in 16 bits)            DequantMatMul(x, codes of w, scales)
@@ -13,9 +13,13 @@
  * lie as (n, k), so a table that is gathered and multiplied by is stored once. A group is never cut by a rank, so ranks
  * have parts of the whole's codes.
  *
+ * In training the gradient of x reads the weights too, the other way, so they are not packed: weights of 16 bits are
+ * operands of DequantMatMul with scales of 1, which widens them in blocks. Where --amp computes in their type, MatMul
+ * takes them as they are.
+ *
  * What has another form stays as it is: stacks of experts and, of integers, k that is no multiple of the group, with a
  * remark. */
-#include "passes/rewrite/small_weights.h"
+#include "passes/train/small_weights.h"
 
 #include <fnmatch.h>
 #include <math.h>
@@ -27,6 +31,7 @@
 #include "ir/packing.h"
 #include "passes/pipeline.h"
 #include "passes/rewrite/rewrite.h"
+#include "passes/train/lora.h"
 #include "runtime/base/shape/panel.h"
 
 enum { GROUP = 32, MOST_GROUP = 1 << 16 };
@@ -157,6 +162,7 @@ struct walk {
     const struct small_weights *weights;
     const struct uses *uses; /* before the walk */
     const bool *excluded;    /* from packing */
+    bool adapts;             /* the graph has adapters */
     bool *matched;           /* per rule */
     struct map done;         /* tensor, rule and orientation -> index in `all` */
     VEC(struct small) all;
@@ -207,7 +213,7 @@ static void quantise(struct walk *walk, const struct tensor *w, const struct sma
         }
 }
 
-/* A constant; of a weight whose bytes are not known, a weight that is stored nowhere. */
+/* A constant; of a weight whose bytes are not known, a weight that is stored nowhere. It is not trained. */
 static int add_stored(struct graph *graph, const char *name, enum rt_dtype dtype, const int64_t *dims,
                       const void *data) {
     const int id = graph_add_tensor(graph, data ? TENSOR_CONST : TENSOR_WEIGHT, name, dtype, 2, dims);
@@ -250,7 +256,9 @@ static bool fits(struct walk *walk, int weight, int64_t k, const struct small_we
 
 static bool is_weight(const struct walk *walk, int tensor) {
     const struct tensor *t = tensor_of(walk, tensor);
-    return (t->kind == TENSOR_WEIGHT || t->kind == TENSOR_CONST) && t->ndim == 2 && rt_dtype_is_float(t->dtype);
+    if (walk->builder.graph->train && weight_is_trained(walk->context->training, walk->adapts, t)) return false;
+    return (t->kind == TENSOR_WEIGHT || t->kind == TENSOR_CONST) && t->ndim == 2 && rt_dtype_is_float(t->dtype) &&
+           t->mark != MARK_ADAPTER;
 }
 
 /* 16-bit floats ---------------------------------------------------------------------------------------------------- */
@@ -290,12 +298,29 @@ static void name_halves(struct walk *walk) {
     }
 }
 
+/* x times a matrix that is widened in blocks. */
+static int widened_product(struct walk *walk, const struct node *node, int half) {
+    struct build *builder = &walk->builder;
+    const struct tensor w = *tensor_of(walk, half), x = *tensor_of(walk, node->inputs[0]);
+    const bool turned = attr_int(node, "trans_b", 0) != 0;
+    const int64_t n = w.dims[!turned], dims[] = {turned ? n : 1, turned ? 1 : n};
+    float *ones = ARENA_ARRAY(builder->graph->arena, float, n + 1);
+    for (int64_t j = 0; j < n; j++) ones[j] = 1;
+    const int one = build_cast(builder, graph_add_const(builder->graph, "ones", RT_F32, 2, dims, ones), x.dtype);
+    const struct attr attrs[] = {attr_of_text("codes", rt_dtypes[w.dtype].name), attr_of_float("offset", 0),
+                                 attr_of_int("trans_b", turned)};
+    return one < 0 ? -1 : build(builder, OP_DequantMatMul, 3, (int[]){node->inputs[0], half, one}, 3, attrs);
+}
+
 static int half_product(struct walk *walk, const struct node *node, const struct small_weights_rule *rule) {
     const enum rt_dtype dtype = tensor_of(walk, node->outputs[0])->dtype;
-    const bool packed = !walk->context->library_products &&
+    const struct training *training = walk->builder.graph->train ? walk->context->training : NULL;
+    const bool packed = !training && !walk->context->library_products &&
                         packing_possible(walk->builder.graph, walk->uses, walk->excluded, node->inputs[1]) != RT_PLAIN;
     int half = half_of(walk, node->inputs[1], rule);
     if (half < 0) return REWRITE_KEPT;
+    if (training && (!training->amp.text || training->amp.dtype != rule->type->codes))
+        return widened_product(walk, node, half);
     if (dtype != RT_F32 || !packed) half = build_cast(&walk->builder, half, dtype);
     if (half < 0) return -1;
     const int made = build(&walk->builder, OP_MatMul, 2, (int[]){node->inputs[0], half}, node->nattrs, node->attrs);
@@ -384,9 +409,9 @@ static int check_rules(const struct walk *walk) {
         const char *glob = walk->weights->rules.at[i].glob;
         if (!walk->matched[i])
             return diag_error(walk->builder.diags, 205, EXIT_USAGE, "--weight-dtype",
-                              glob ? "no weight of a product or table, nor its reader, has a name that %s matches"
-                                   : "the model has no weights of products or tables",
-                              glob);
+                              glob ? "no %sweight of a product or table, nor its reader, has a name that %s matches"
+                                   : "the model has no %sweights of products or tables",
+                              walk->builder.graph->train ? "frozen " : "", glob);
     }
     return 0;
 }
@@ -396,14 +421,15 @@ static const char *and_more(struct arena *arena, int count) {
 }
 
 int pass_small_weights(struct graph *graph, const struct pass_context *context) {
-    if (!context->small_weights || !context->small_weights->text || graph->train) return 0;
+    if (!context->small_weights || !context->small_weights->text || (graph->train && !context->training)) return 0;
     struct uses uses;
     graph_uses(graph, graph->arena, &uses);
     struct walk walk = {.builder = {graph, context->diags, NULL},
                         .context = context,
                         .weights = context->small_weights,
                         .uses = &uses,
-                        .excluded = packing_excluded(graph, graph->arena)};
+                        .excluded = packing_excluded(graph, graph->arena),
+                        .adapts = lora_is_in(graph)};
     walk.matched = ARENA_ARRAY(graph->arena, bool, walk.weights->rules.n + 1);
     map_init(&walk.done, graph->arena);
     if (rewrite_each(graph, made_small, &walk) < 0 || check_rules(&walk) < 0) return -1;
