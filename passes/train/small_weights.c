@@ -17,8 +17,8 @@
  * operands of DequantMatMul with scales of 1, which widens them in blocks. Where --amp computes in their type, MatMul
  * takes them as they are.
  *
- * What has another form stays as it is: stacks of experts and, of integers, k that is no multiple of the group, with a
- * remark. */
+ * Stacks of experts, a matrix of several for each row, become 16-bit floats likewise. What has another form stays as it
+ * is: of integers, stacks of experts and k that is no multiple of the group, with a remark. */
 #include "passes/train/small_weights.h"
 
 #include <fnmatch.h>
@@ -312,20 +312,28 @@ static int widened_product(struct walk *walk, const struct node *node, int half)
     return one < 0 ? -1 : build(builder, OP_DequantMatMul, 3, (int[]){node->inputs[0], half, one}, 3, attrs);
 }
 
+/* True if the product's kernel widens weights of 16 bits. */
+static bool widens(const struct walk *walk, const struct node *node) {
+    if (tensor_of(walk, node->outputs[0])->dtype != RT_F32) return false;
+    if (node->op->id == OP_ExpertMatMul)
+        return mesh_axis(&walk->builder.graph->mesh, AXIS_EXPERT) < 0 && rewrite_takes_halves(walk->context, node->op);
+    return !walk->context->library_products &&
+           packing_possible(walk->builder.graph, walk->uses, walk->excluded, node->inputs[1]) != RT_PLAIN;
+}
+
 static int half_product(struct walk *walk, const struct node *node, const struct small_weights_rule *rule) {
-    const enum rt_dtype dtype = tensor_of(walk, node->outputs[0])->dtype;
     const struct training *training = walk->builder.graph->train ? walk->context->training : NULL;
-    const bool packed = !training && !walk->context->library_products &&
-                        packing_possible(walk->builder.graph, walk->uses, walk->excluded, node->inputs[1]) != RT_PLAIN;
+    const bool widened = !training && widens(walk, node);
     int half = half_of(walk, node->inputs[1], rule);
     if (half < 0) return REWRITE_KEPT;
-    if (training && (!training->amp.text || training->amp.dtype != rule->type->codes))
+    if (training && node->op->id == OP_MatMul && (!training->amp.text || training->amp.dtype != rule->type->codes))
         return widened_product(walk, node, half);
-    if (dtype != RT_F32 || !packed) half = build_cast(&walk->builder, half, dtype);
+    if (!widened) half = build_cast(&walk->builder, half, tensor_of(walk, node->outputs[0])->dtype);
     if (half < 0) return -1;
-    const int made = build(&walk->builder, OP_MatMul, 2, (int[]){node->inputs[0], half}, node->nattrs, node->attrs);
+    const int operands[] = {node->inputs[0], half, node->ninputs > 2 ? node->inputs[2] : -1};
+    const int made = build(&walk->builder, node->op->id, node->ninputs, operands, node->nattrs, node->attrs);
     struct graph *graph = walk->builder.graph;
-    if (made >= 0 && rule->rounded && dtype == RT_F32 && packed)
+    if (made >= 0 && rule->rounded && widened && node->op->id == OP_MatMul)
         attr_set(graph, &graph->nodes.at[tensor_of(walk, made)->producer], attr_of_int("rounded", 1));
     return made;
 }
@@ -385,19 +393,25 @@ static int small_rows(struct walk *walk, const struct node *node) {
     return y < 0 ? -1 : build_cast(builder, y, out.dtype);
 }
 
-/* No kernel multiplies by stacks of small weights. */
-static void note_experts(struct walk *walk, const struct node *node) {
+/* No kernel multiplies by stacks of integers. */
+static int small_experts(struct walk *walk, const struct node *node) {
     const struct tensor *w = tensor_of(walk, node->inputs[1]);
-    if (tensor_is_stored(w) && rule_of(walk, node->inputs[1], node) && !walk->experts++) walk->first_experts = w->name;
+    const struct small_weights_rule *rule = tensor_is_stored(w) ? rule_of(walk, node->inputs[1], node) : NULL;
+    if (rule && is_half(rule->type)) return half_product(walk, node, rule);
+    if (rule && !walk->experts++) walk->first_experts = w->name;
+    return REWRITE_KEPT;
 }
 
 static int made_small(void *env, int id) {
     struct walk *walk = env;
     const struct node node = walk->builder.graph->nodes.at[id];
-    if (node.op->id == OP_ExpertMatMul) note_experts(walk, &node);
-    if (node.op->id != OP_MatMul && node.op->id != OP_Gather) return REWRITE_KEPT;
+    int (*const become)(struct walk *, const struct node *) = node.op->id == OP_MatMul         ? small_product
+                                                              : node.op->id == OP_Gather       ? small_rows
+                                                              : node.op->id == OP_ExpertMatMul ? small_experts
+                                                                                               : NULL;
+    if (!become) return REWRITE_KEPT;
     walk->builder.node = node.name;
-    const int result = node.op->id == OP_MatMul ? small_product(walk, &node) : small_rows(walk, &node);
+    const int result = become(walk, &node);
     if (result >= 0)
         walk->builder.graph->tensors.at[result].name = walk->builder.graph->tensors.at[node.outputs[0]].name;
     return result;
@@ -440,7 +454,8 @@ int pass_small_weights(struct graph *graph, const struct pass_context *context) 
                     walk.first_left, and_more(graph->arena, walk.left));
     if (walk.experts)
         diag_remark(context->diags, graph->name,
-                    "--weight-dtype: weights of experts, one matrix of several for each row, stay as they are: %s%s",
+                    "--weight-dtype: integers are not made of the weights of experts, one matrix of several for each "
+                    "row, which stay as they are: %s%s",
                     walk.first_experts, and_more(graph->arena, walk.experts));
     return 0;
 }

@@ -89,7 +89,7 @@ def copied(programs, program):
     return sum(rank["state_copied"] for rank in ranks)
 
 
-BUILT = ["batch_size=BATCH", "sequence_length=1..16", "kv_cache_dim=8"]
+BUILT = ["batch_size=BATCH", "sequence_length=1..16"]  # kv_cache_dim is that of genai_config.json
 CACHES = {"grows": ("built", [*BUILT, "past_sequence_length=0..80"]),
           "a shared buffer": ("built", [*BUILT, "past_sequence_length=96", "total_sequence_length=1..96"]),
           "written by index_copy": ("static", ["s10=BATCH", "s69=1..16", "s53=96"])}

@@ -5,6 +5,8 @@
 #include <math.h>
 #include <string.h>
 
+#include "../../runtime/base/number/half.h"
+
 static struct rt *rt;
 
 static int open_auto(void **state) {
@@ -84,6 +86,36 @@ static void test_products(void **state) {
     }
 }
 
+/* Weights of 16 bits: the same bits as the widened ones. */
+static void test_halves(void **state) {
+    (void)state;
+    for (int i = 0; i < SHAPES; i++) {
+        const struct shape *s = &shapes[i];
+        const int64_t all = s->experts * s->k * s->n;
+        int64_t *index = random_experts(s);
+        float *x = random_f32(s->count * s->k), *w = random_f32(all), *y = test_new(s->count * s->n, sizeof *y);
+        float *expected = test_new(s->count * s->n, sizeof *expected), *wide = test_new(all, sizeof *wide);
+        uint16_t *half = test_new(all, sizeof *half);
+        for (int fp16 = 0; fp16 < 2; fp16++) {
+            for (int64_t p = 0; p < all; p++) {
+                half[p] = fp16 ? rt_f32_to_f16(w[p]) : rt_f32_to_bf16(w[p]);
+                wide[p] = fp16 ? rt_f16_to_f32(half[p]) : rt_bf16_to_f32(half[p]);
+            }
+            int (*by_half)(struct rt *, float *, const float *, const uint16_t *, const void *, int, int64_t, int64_t,
+                           int64_t, int64_t, int, int64_t, int64_t) =
+                fp16 ? rt_expert_matmul_f32_by_fp16 : rt_expert_matmul_f32_by_bf16;
+            assert_int_equal(rt_expert_matmul_f32(rt, expected, x, wide, index, 1, s->count, s->experts, s->k, s->n,
+                                                  s->trans_b, s->start, s->total),
+                             RT_OK);
+            assert_int_equal(
+                by_half(rt, y, x, half, index, 1, s->count, s->experts, s->k, s->n, s->trans_b, s->start, s->total),
+                RT_OK);
+            test_same_f32(y, expected, s->count * s->n, "weights of 16 bits");
+        }
+        test_free_all();
+    }
+}
+
 static void test_gradients(void **state) {
     (void)state;
     for (int i = 0; i < SHAPES; i++) {
@@ -117,8 +149,8 @@ static void test_experts_out_of_range(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_products), cmocka_unit_test(test_gradients),
-                                       cmocka_unit_test(test_experts_out_of_range)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_products), cmocka_unit_test(test_halves),
+                                       cmocka_unit_test(test_gradients), cmocka_unit_test(test_experts_out_of_range)};
     int failed = cmocka_run_group_tests_name("reference", tests, open_reference, close_rank);
     return failed + cmocka_run_group_tests_name("auto", tests, open_auto, close_rank);
 }

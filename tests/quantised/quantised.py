@@ -20,6 +20,7 @@ import argparse
 import json
 import logging
 import os
+import pathlib
 import sys
 import tempfile
 import warnings
@@ -272,45 +273,7 @@ def record(root, chosen):
                     file.write("\n")
 
 
-HEAD = """# Quantised models
-
-rankc compiles models whose weights, or weights and activations, are 8-bit or 4-bit integers, as the tools of ONNX Runtime
-write them: `rankc compile` needs no option for that, and weights stay about as small in the compiled program.
-
-Of a model in floats, `--weight-dtype` makes smaller weights, of matrix products and of tables whose rows are gathered, as
-embeddings are; activations stay in f32, and sums are f32. `bf16` and `fp16` are weights of 16 bits, rounded when they are
-loaded, by every rank its part: products widen them in registers, so a step of one row, which takes the time in which the
-weights are read, takes about half of it. Stacks of experts stay as they are, and a note says so. `rankc verify --numeric` says
-what smaller weights change, on inputs of `--input` or random ones ([generate.md](generate.md#smaller-weights-and-caches)).
-
-`int4` and `int8` are made when the model is compiled: with a scale for every 32 inputs, or as many as `:group=N` says.
-`--weight-dtype 'int8,*mlp*=int4:group=64'` has 4 bits for weights whose names, or the names of the nodes that read them, match,
-and 8 for the rest. Codes and scales of 4 bits are those of matmul_nbits_quantizer, and of 8 bits those of llama.cpp's Q8_0,
-whose scales are rounded to 16 bits. Ranks hold parts of the same codes. Weights whose number of inputs is no multiple of the
-group stay as they are, and a note says so. The quantised weights are stored in the compiled program.
-`int4:activations=int8` lets kernels round the other operand to 8 bits, in the same groups, as llama.cpp does and ONNX Runtime
-at accuracy level 4: faster, and less exact. `bf16:activations=bf16` lets them round it to bf16, as llama.cpp does, where the processor
-multiplies pairs of bf16 faster than f32 (AMD's with AVX512-BF16): prompts take about half the time.
-
-This table,
-written by `tests/quantised/quantised.py --table`, compares small models with random weights with ONNX Runtime. Forms:
-
-- `qdq`, `qoperator`, `dynamic`: onnxruntime.quantization to 8 bits, statically with QuantizeLinear and DequantizeLinear,
-  statically with operators such as QLinearMatMul, and dynamically;
-- `nbits4`, `nbits4-zero`, `nbits8`, `nbits4-qdq`: weights of matrix products in blocks of 4 or 8 bits, by
-  matmul_nbits_quantizer. Where a model asks for accuracy level 4, products on CPUs round their left operand to 8 bits per
-  block, as ONNX Runtime's do; else it stays f32.
-
-"off" is the largest difference from ONNX Runtime without graph optimisation, in units of the last quantisation: its scale if
-the result is dequantised, else 1/255 of the result's range. It should be at most 1. It is more for dynamic quantisation of
-Llama, where rankc and ONNX Runtime round attention's sums differently before a quantisation. "off, fused" is the difference
-from ONNX Runtime with its own fusions, which round differently: a value between two steps may become a step more or less,
-which spreads through the following layers. "tp 2" is the largest difference between two ranks and one, in the same unit.
-Sizes are in bytes: initializers in the file, and weights per rank as `rankc show` prints them, on one rank and on two.
-"products" are the operators that compute the matrix products: IntMatMul and IntConv multiply integers, DequantMatMul expands
-weights while it multiplies.
-
-| model | form | off | off, fused | tp 2 | file | weights | weights, tp 2 | products |
+TABLE = """| model | form | off | off, fused | tp 2 | file | weights | weights, tp 2 | products |
 | --- | --- | --- | --- | --- | --- | --- | --- | --- |
 """
 
@@ -319,7 +282,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rankc", default="rankc")
     parser.add_argument("--record", metavar="DIR", help="with NAMEs, of those forms")
-    parser.add_argument("--table", metavar="FILE")
+    parser.add_argument("--table", metavar="FILE", help="the page of which the table is written")
     parser.add_argument("--keep", metavar="DIR", help="writes the models there")
     parser.add_argument("names", nargs="*", metavar="NAME")
     args = parser.parse_args()
@@ -354,8 +317,8 @@ def main():
                 rows.append(f"| {make.__name__} | {form} | {row} |")
                 print(rows[-1] + (" FAILED" if bad else ""), flush=True)
     if args.table:
-        with open(args.table, "w") as file:
-            file.write(HEAD + "\n".join(rows) + "\n")
+        page = pathlib.Path(args.table)  # what is above the table stays
+        page.write_text(page.read_text().split(TABLE)[0] + TABLE + "\n".join(rows) + "\n")
     print(f"{len(rows) - failed} passed, {failed} failed")
     return 1 if failed else 0
 

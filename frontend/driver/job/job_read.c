@@ -324,13 +324,36 @@ static int attach_adapters(struct job *job) {
     return none ? -1 : 0;
 }
 
+static bool has_dim(const struct import_options *import, const char *name) {
+    for (int i = 0; i < import->ndims; i++)
+        if (strcmp(import->dims[i].name, name) == 0) return true;
+    return false;
+}
+
+/* The sizes of --dim, and of caches (rows, heads, tokens, size), as state, the size of a head that the configuration
+ * beside the model says. */
+static void give_sizes(const struct job *job, struct import_options *import) {
+    const struct options *options = job->options;
+    const int64_t head_size = job->side.generation.head_size;
+    struct import_open_dims open = {0};
+    const bool heads = head_size && options->state && strcmp(options->state, "none") != 0 && !options->shapes.all.n;
+    if (heads) import_open_dims(job->arena, job->model, &open);
+    struct import_dim *dims = ARENA_ARRAY(job->arena, struct import_dim, options->dims.all.n + open.all.n + 1);
+    for (int i = 0; i < options->dims.all.n; i++)
+        dims[i] = (struct import_dim){options->dims.all.at[i].name, options->dims.all.at[i].range};
+    import->dims = dims;
+    import->ndims = options->dims.all.n;
+    for (int i = 0; i < open.all.n; i++) {
+        const struct import_open_dim *dim = &open.all.at[i];
+        if (dim->ndim == 4 && dim->dim == 3 && !generation_role(dim->input, false) && !has_dim(import, dim->name))
+            dims[import->ndims++] = (struct import_dim){dim->name, open_fixed(head_size)};
+    }
+}
+
 static int import_onnx(struct job *job) {
     const struct options *options = job->options;
-    struct import_options import = {.ndims = options->dims.all.n, .dtype = job_dtype(job)};
-    struct import_dim *dims = ARENA_ARRAY(job->arena, struct import_dim, import.ndims + 1);
-    for (int i = 0; i < import.ndims; i++)
-        dims[i] = (struct import_dim){options->dims.all.at[i].name, options->dims.all.at[i].range};
-    import.dims = dims;
+    struct import_options import = {.dtype = job_dtype(job)};
+    give_sizes(job, &import);
     import.nshapes = options->shapes.all.n;
     struct import_shape *shapes = ARENA_ARRAY(job->arena, struct import_shape, import.nshapes + 1);
     for (int i = 0; i < import.nshapes; i++) {

@@ -80,8 +80,31 @@ static int64_t columns_of(int64_t n, int64_t block, int64_t *column) {
     return block + 1 == blocks_of_columns(n) ? n - *column : COLUMNS_OF_TASK;
 }
 
+/* The weights of experts as they are stored: of each a matrix (k,n), or (n,k) with trans_b. */
+struct stack {
+    const void *at;
+    int64_t k, n;
+    int trans_b;
+};
+
+/* b(depth,width) = rows [p, p + depth) and columns [column, column + width) of the expert's matrix, in the type of
+ * sums. */
+#define DEFINE_LOAD_FN(T, s)                                                                                           \
+    typedef void load_fn_##s(T *b, const struct stack *w, int64_t expert, int64_t p, int64_t depth, int64_t column,    \
+                             int64_t width);
+RT_FLOATS(DEFINE_LOAD_FN)
+
 #define T     TYPE(SUFFIX)
 #define SUM   TYPE(WIDE)
 #define PART  "expert.inc"
 #define TYPES (FLOATS | HALVES)
 #include "each.inc"
+
+#define DEFINE_EXPERT_BY_HALF(T, s)                                                                                    \
+    int rt_expert_matmul_f32_by_##s(struct rt *rt, float *y, const float *x, const T *w, const void *index,            \
+                                    int index_is_64, int64_t count, int64_t experts, int64_t k, int64_t n,             \
+                                    int trans_b, int64_t start, int64_t total) {                                       \
+        const struct routing routing = {index, index_is_64, count, start, total};                                      \
+        return products_f32(rt, y, x, &(struct stack){w, k, n, trans_b}, load_##s, &routing, experts);                 \
+    }
+RT_HALVES(DEFINE_EXPERT_BY_HALF)

@@ -599,6 +599,13 @@ RT_DECLARE_GATHER_PACKED(b1)
 RT_FLOATS(RT_DECLARE_EXPERT)
 RT_HALVES(RT_DECLARE_EXPERT)
 
+/* Of f32 with weights of 16 bits: as with the widened ones. */
+#define RT_DECLARE_EXPERT_BY_HALF(T, s)                                                                                \
+    int rt_expert_matmul_f32_by_##s(struct rt *rt, float *y, const float *x, const T *w, const void *index,            \
+                                    int index_is_64, int64_t count, int64_t experts, int64_t k, int64_t n,             \
+                                    int trans_b, int64_t start, int64_t total);
+RT_HALVES(RT_DECLARE_EXPERT_BY_HALF)
+
 /* Buffers of experts. Each of `groups` groups has `rows` rows, `rows` / `tokens` for each of its tokens; row i of a
  * group belongs to the expert index(group,i) of `total`. The first `capacity` rows of an expert in a group, in order,
  * have places in its buffer; further ones have none. The rank has the buffers of the experts [start, start + experts),
