@@ -55,6 +55,7 @@ DIMS_FN(dims_gather_elements);
 DIMS_FN(dims_scatter_elements);
 DIMS_FN(dims_scatter_nd);
 DIMS_FN(dims_expert_matmul);
+DIMS_FN(dims_dequant_expert_matmul);
 DIMS_FN(dims_expert_weight_grad);
 DIMS_FN(dims_expert_dispatch);
 DIMS_FN(dims_expert_combine);

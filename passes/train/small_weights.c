@@ -17,8 +17,9 @@
  * operands of DequantMatMul with scales of 1, which widens them in blocks. Where --amp computes in their type, MatMul
  * takes them as they are.
  *
- * Stacks of experts, a matrix of several for each row, become 16-bit floats likewise. What has another form stays as it
- * is: of integers, stacks of experts and k that is no multiple of the group, with a remark. */
+ * Stacks of experts, of whose matrices each row is multiplied by one, are quantised likewise: DequantExpertMatMul. Of
+ * integers, k that is no multiple of the group stays as it is, with a remark, and so do stacks in training, for which
+ * the target has no kernel or that a mesh axis `expert` divides. */
 #include "passes/train/small_weights.h"
 
 #include <fnmatch.h>
@@ -189,22 +190,33 @@ static const struct small_weights_rule *rule_of(struct walk *walk, int weight, c
     return found;
 }
 
-/* Values (j, p .. p + count) of a matrix w(n,k), or stored transposed. */
+/* n (0) or k (1) of a matrix, or of each of a stack of matrices, w(n,k), or w(k,n) if it is not turned. */
+static int64_t extent_of(const struct tensor *w, bool turned, int which) {
+    return w->dims[w->ndim - 2 + (turned ? which : 1 - which)];
+}
+
+static int64_t matrices_of(const struct tensor *w) {
+    return w->ndim == 3 ? w->dims[0] : 1;
+}
+
+/* Values (j, p .. p + count) of matrices w(n,k), one behind the other, or stored transposed. */
 static void load_values(float *to, const struct tensor *w, bool turned, int64_t j, int64_t p, int64_t count) {
     const enum rt_dtype stored = w->kind == TENSOR_CONST ? w->dtype : w->stored.dtype;
     const size_t size = rt_dtype_bytes(stored);
-    const unsigned char *data = w->data;
-    if (turned) rt_convert(to, RT_F32, data + (size_t)(j * w->dims[1] + p) * size, stored, (size_t)count);
+    const int64_t n = extent_of(w, turned, 0), k = extent_of(w, turned, 1);
+    const unsigned char *data = (const unsigned char *)w->data + (size_t)(j / n * n * k) * size;
+    if (turned) rt_convert(to, RT_F32, data + (size_t)(j % n * k + p) * size, stored, (size_t)count);
     for (int64_t i = 0; i < count && !turned; i++)
-        rt_convert(to + i, RT_F32, data + (size_t)((p + i) * w->dims[1] + j) * size, stored, 1);
+        rt_convert(to + i, RT_F32, data + (size_t)((p + i) * n + j % n) * size, stored, 1);
 }
 
 /* The codes and scales of a weight whose bytes are known. */
 static void quantise(struct walk *walk, const struct tensor *w, const struct small_weights_rule *rule, bool turned,
                      unsigned char *codes, float *scales) {
-    const int64_t n = w->dims[!turned], k = w->dims[turned], row = k * rule->type->bits / 8, groups = k / rule->group;
+    const int64_t rows = matrices_of(w) * extent_of(w, turned, 0), k = extent_of(w, turned, 1);
+    const int64_t row = k * rule->type->bits / 8, groups = k / rule->group;
     float *value = ARENA_ARRAY(walk->builder.graph->arena, float, rule->group);
-    for (int64_t j = 0; j < n; j++)
+    for (int64_t j = 0; j < rows; j++)
         for (int64_t g = 0; g < groups; g++) {
             load_values(value, w, turned, j, g * rule->group, rule->group);
             float *scale = &scales[j * groups + g];
@@ -214,16 +226,16 @@ static void quantise(struct walk *walk, const struct tensor *w, const struct sma
 }
 
 /* A constant; of a weight whose bytes are not known, a weight that is stored nowhere. It is not trained. */
-static int add_stored(struct graph *graph, const char *name, enum rt_dtype dtype, const int64_t *dims,
+static int add_stored(struct graph *graph, const char *name, enum rt_dtype dtype, int ndim, const int64_t *dims,
                       const void *data) {
-    const int id = graph_add_tensor(graph, data ? TENSOR_CONST : TENSOR_WEIGHT, name, dtype, 2, dims);
+    const int id = graph_add_tensor(graph, data ? TENSOR_CONST : TENSOR_WEIGHT, name, dtype, ndim, dims);
     graph->tensors.at[id].data = data;
     if (!data) graph->tensors.at[id].stored = (struct stored){.file = -1, .dtype = dtype};
     graph->tensors.at[id].constant = !data;
     return id;
 }
 
-/* The codes (n,k) and scales (n,groups) of weight w(n,k), or w(k,n) if it is not turned. */
+/* The codes (n,k) and scales (n,groups) of weight w(n,k), or w(k,n) if it is not turned; of a stack, of each matrix. */
 static struct small small_of(struct walk *walk, int weight, const struct small_weights_rule *rule, bool turned) {
     struct graph *graph = walk->builder.graph;
     const int64_t key[] = {weight, rule - walk->weights->rules.at, turned};
@@ -231,14 +243,16 @@ static struct small small_of(struct walk *walk, int weight, const struct small_w
     if (known >= 0) return walk->all.at[known];
     const struct tensor w = graph->tensors.at[weight];
     const struct small_type *type = rule->type;
-    const int64_t n = w.dims[!turned], k = w.dims[turned];
-    const int64_t packed[] = {n, k * type->bits / 8}, groups[] = {n, k / rule->group};
-    unsigned char *codes = w.data ? ARENA_ARRAY(graph->arena, unsigned char, packed[0] * packed[1] + 1) : NULL;
-    float *scales = w.data ? ARENA_ARRAY(graph->arena, float, groups[0] * groups[1] + 1) : NULL;
+    const int64_t experts = matrices_of(&w), n = extent_of(&w, turned, 0), k = extent_of(&w, turned, 1);
+    const int64_t packed[] = {experts, n, k * type->bits / 8}, groups[] = {experts, n, k / rule->group};
+    const int lead = w.ndim == 2; /* a matrix has no experts */
+    unsigned char *codes = w.data ? ARENA_ARRAY(graph->arena, unsigned char, experts *n *packed[2] + 1) : NULL;
+    float *scales = w.data ? ARENA_ARRAY(graph->arena, float, experts *n *groups[2] + 1) : NULL;
     if (w.data) quantise(walk, &w, rule, turned, codes, scales);
-    struct small small = {add_stored(graph, arena_printf(graph->arena, "%s.%s", w.name, type->name),
-                                     type->bits == 8 ? type->codes : RT_U8, packed, codes),
-                          add_stored(graph, arena_printf(graph->arena, "%s.scale", w.name), RT_F32, groups, scales)};
+    struct small small = {
+        add_stored(graph, arena_printf(graph->arena, "%s.%s", w.name, type->name),
+                   type->bits == 8 ? type->codes : RT_U8, w.ndim, packed + lead, codes),
+        add_stored(graph, arena_printf(graph->arena, "%s.scale", w.name), RT_F32, w.ndim, groups + lead, scales)};
     map_put(&walk->done, (const char *)key, sizeof key, walk->all.n);
     VEC_PUSH(graph->arena, &walk->all, small);
     return small;
@@ -393,13 +407,29 @@ static int small_rows(struct walk *walk, const struct node *node) {
     return y < 0 ? -1 : build_cast(builder, y, out.dtype);
 }
 
-/* No kernel multiplies by stacks of integers. */
+/* True if there is a kernel for stacks of integers, which has no gradient and which ranks that have some of the experts
+ * do not use. */
+static bool takes_stacks(const struct walk *walk, const struct node *node) {
+    const struct target_kernel *kernels = walk->context->kernels;
+    return !walk->builder.graph->train && tensor_of(walk, node->outputs[0])->dtype == RT_F32 &&
+           !(kernels && kernels[OP_DequantExpertMatMul].missing) &&
+           mesh_axis(&walk->builder.graph->mesh, AXIS_EXPERT) < 0;
+}
+
 static int small_experts(struct walk *walk, const struct node *node) {
     const struct tensor *w = tensor_of(walk, node->inputs[1]);
     const struct small_weights_rule *rule = tensor_is_stored(w) ? rule_of(walk, node->inputs[1], node) : NULL;
+    const bool turned = attr_int(node, "trans_b", 0);
+    if (walk->builder.graph->train && weight_is_trained(walk->context->training, walk->adapts, w)) return REWRITE_KEPT;
     if (rule && is_half(rule->type)) return half_product(walk, node, rule);
-    if (rule && !walk->experts++) walk->first_experts = w->name;
-    return REWRITE_KEPT;
+    if (rule && !takes_stacks(walk, node) && !walk->experts++) walk->first_experts = w->name;
+    if (!rule || !takes_stacks(walk, node) || !fits(walk, node->inputs[1], extent_of(w, turned, 1), rule))
+        return REWRITE_KEPT;
+    const struct small small = small_of(walk, node->inputs[1], rule, turned);
+    const struct attr attrs[] = {attr_of_text("codes", rt_dtypes[rule->type->codes].name),
+                                 attr_of_float("offset", rule->type->offset)};
+    return build(&walk->builder, OP_DequantExpertMatMul, 4,
+                 (int[]){node->inputs[0], small.codes, small.scale, node->inputs[2]}, 2, attrs);
 }
 
 static int made_small(void *env, int id) {
@@ -453,9 +483,10 @@ int pass_small_weights(struct graph *graph, const struct pass_context *context) 
                     "--weight-dtype: weights stay as they are whose inputs are no multiple of the group: %s%s",
                     walk.first_left, and_more(graph->arena, walk.left));
     if (walk.experts)
-        diag_remark(context->diags, graph->name,
-                    "--weight-dtype: integers are not made of the weights of experts, one matrix of several for each "
-                    "row, which stay as they are: %s%s",
-                    walk.first_experts, and_more(graph->arena, walk.experts));
+        diag_remark(
+            context->diags, graph->name,
+            "--weight-dtype: no products of experts with integers are in training, on this target or where ranks "
+            "divide the experts; their weights stay as they are: %s%s",
+            walk.first_experts, and_more(graph->arena, walk.experts));
     return 0;
 }

@@ -289,6 +289,7 @@ static void test_rows_are_differentiable(void **state) {
                                         "BitCast",
                                         "Uniform",
                                         "Unpack",
+                                        "DequantExpertMatMul",
                                         "IntMatMul",
                                         "IntConv",
                                         "IntMaxPool"};

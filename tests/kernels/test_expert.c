@@ -116,6 +116,39 @@ static void test_halves(void **state) {
     }
 }
 
+/* Weights of codes: the same bits as (code - offset) * scale. */
+static void test_codes(void **state) {
+    (void)state;
+    enum { GROUPS = 3 };
+    for (int bits = 4; bits <= 8; bits += 4)
+        for (int i = 0; i < SHAPES; i++) {
+            struct shape of = shapes[i], *s = &of;
+            s->k = (s->k + 5) / 6 * 6; /* groups of whole bytes */
+            if (!s->k) continue;
+            const int64_t rows = s->experts * s->n, line = s->k * bits / 8, run = s->k / GROUPS;
+            int64_t *index = random_experts(s);
+            float *x = random_f32(s->count * s->k), *scales = random_f32(rows * GROUPS);
+            float *y = test_new(s->count * s->n, sizeof *y), *expected = test_new(s->count * s->n, sizeof *expected);
+            float *wide = test_new(rows * s->k, sizeof *wide);
+            uint8_t *codes = test_new(rows * line, 1);
+            test_bytes(codes, rows * line, 1);
+            for (int64_t p = 0; p < rows * s->k; p++) {
+                const uint8_t byte = codes[p * bits / 8];
+                const int code = bits == 8 ? (int8_t)byte : (p % 2 ? byte >> 4 : byte & 15) - 8;
+                wide[p] = (float)code * scales[p / run];
+            }
+            assert_int_equal(rt_expert_matmul_f32(rt, expected, x, wide, index, 1, s->count, s->experts, s->k, s->n, 1,
+                                                  s->start, s->total),
+                             RT_OK);
+            assert_int_equal(rt_dequant_expert_matmul(rt, y, x, codes, scales, index, 1, s->count, s->experts, s->k,
+                                                      s->n, GROUPS, bits == 8 ? RT_I8 : RT_U4, bits == 8 ? 0 : 8,
+                                                      s->start, s->total),
+                             RT_OK);
+            test_same_f32(y, expected, s->count * s->n, "weights of codes");
+            test_free_all();
+        }
+}
+
 static void test_gradients(void **state) {
     (void)state;
     for (int i = 0; i < SHAPES; i++) {
@@ -150,7 +183,8 @@ static void test_experts_out_of_range(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_products), cmocka_unit_test(test_halves),
-                                       cmocka_unit_test(test_gradients), cmocka_unit_test(test_experts_out_of_range)};
+                                       cmocka_unit_test(test_codes), cmocka_unit_test(test_gradients),
+                                       cmocka_unit_test(test_experts_out_of_range)};
     int failed = cmocka_run_group_tests_name("reference", tests, open_reference, close_rank);
     return failed + cmocka_run_group_tests_name("auto", tests, open_auto, close_rank);
 }

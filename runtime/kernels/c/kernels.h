@@ -606,6 +606,12 @@ RT_HALVES(RT_DECLARE_EXPERT)
                                     int trans_b, int64_t start, int64_t total);
 RT_HALVES(RT_DECLARE_EXPERT_BY_HALF)
 
+/* Of f32 with weights of u4, i8 or u8: codes (experts,n,k), two of 4 bits in a byte, the first in its low bits, and
+ * scales (experts,n,groups). As with the weights (code - offset) * scale. */
+int rt_dequant_expert_matmul(struct rt *rt, float *y, const float *x, const void *w, const float *scales,
+                             const void *index, int index_is_64, int64_t count, int64_t experts, int64_t k, int64_t n,
+                             int64_t groups, enum rt_dtype codes, double offset, int64_t start, int64_t total);
+
 /* Buffers of experts. Each of `groups` groups has `rows` rows, `rows` / `tokens` for each of its tokens; row i of a
  * group belongs to the expert index(group,i) of `total`. The first `capacity` rows of an expert in a group, in order,
  * have places in its buffer; further ones have none. The rank has the buffers of the experts [start, start + experts),

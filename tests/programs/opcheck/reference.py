@@ -77,6 +77,13 @@ def dequant_matmul(x, w, scale, *rest):
     return x @ (weights.T if a["trans_b"] else weights)
 
 
+def dequant_expert_matmul(x, w, scale, index, a):
+    """Codes (experts, n, k), scales per group along k."""
+    codes = (unpack(w, {"to": "u4"}) if a["codes"] == "u4" else w).astype("f8")
+    weights = (codes - a["offset"]) * np.repeat(scale, codes.shape[-1] // scale.shape[-1], -1)
+    return np.einsum("...k,...nk->...n", x, weights[index])
+
+
 def finished(product, rest):
     """What the epilogue of a product makes of it, in f32 as the kernels."""
     a = rest[-1]
@@ -923,6 +930,7 @@ REFERENCE = {
     "Pad": pad,
     "Trilu": trilu,
     "Gather": lambda x, index, a: np.take(x, counted(index, x.shape[a["axis"]]), a["axis"]),
+    "DequantExpertMatMul": dequant_expert_matmul,
     "ExpertMatMul": expert_matmul,
     "ExpertWeightGrad": expert_weight_grad,
     "ExpertDispatch": expert_dispatch,
