@@ -241,6 +241,9 @@ static int put_beside(struct adapting *a, int id, const struct adapter *adapter)
     int y = low_rank(a, adapter, node.inputs[0], base.dims[base.ndim - 1]);
     const int whole = y < 0 ? -1 : build_cast(&a->builder, node.outputs[0], graph->tensors.at[y].dtype);
     if (whole < 0 || (y = build2(&a->builder, OP_Add, whole, y)) < 0) return -1;
+    if (adapter->given && adapter->given->merged)
+        attr_set(graph, &graph->nodes.at[graph->tensors.at[y].producer],
+                 attr_of_float("merged", lora_scale(adapter->rule)));
     if ((y = build_cast(&a->builder, y, base.dtype)) < 0) return -1;
     graph->tensors.at[node.outputs[0]].name = arena_printf(graph->arena, "%s.base", base.name);
     graph->tensors.at[y].name = base.name;
@@ -304,6 +307,72 @@ const char *lora_attached(const struct graph *graph, const struct lora_given *gi
     return NULL;
 }
 
+/* Merged adapters -------------------------------------------------------------------------------------------------- */
+
+/* The product with a stored matrix from which the tensor is made by casts and a factor. */
+static const struct node *product_before(const struct graph *graph, int tensor) {
+    const struct node *node = graph_producer(graph, tensor);
+    while (node && (node->op->id == OP_Cast || node->op->id == OP_Mul)) node = graph_producer(graph, node->inputs[0]);
+    return node && node->op->id == OP_MatMul ? node : NULL;
+}
+
+static float *values_of(const struct graph *graph, int weight) {
+    const struct tensor *w = &graph->tensors.at[weight];
+    const int64_t n = tensor_elements(w);
+    float *values = ARENA_ARRAY(graph->arena, float, n + 1);
+    rt_convert(values, RT_F32, w->data, w->kind == TENSOR_CONST ? w->dtype : w->stored.dtype, (size_t)n);
+    return values;
+}
+
+/* W + scale B A, of W stored as (outputs, inputs) if `turned`, in W's type. */
+static const void *merged_bytes(const struct graph *graph, int weight, bool turned, int a, int b, double scale) {
+    const struct tensor w = graph->tensors.at[weight];
+    const int64_t inputs = w.dims[turned], outputs = w.dims[!turned], r = graph->tensors.at[a].dims[0];
+    const float *down = values_of(graph, a), *up = values_of(graph, b);
+    float *sum = values_of(graph, weight), *row = ARENA_ARRAY(graph->arena, float, inputs + 1);
+    for (int64_t o = 0; o < outputs; o++) {
+        memset(row, 0, (size_t)inputs * sizeof *row);
+        for (int64_t k = 0; k < r; k++)
+            for (int64_t i = 0; i < inputs; i++) row[i] += up[o * r + k] * down[k * inputs + i];
+        for (int64_t i = 0; i < inputs; i++) sum[turned ? o * inputs + i : i * outputs + o] += (float)scale * row[i];
+    }
+    if (w.dtype == RT_F32) return sum;
+    void *bytes = ARENA_ARRAY(graph->arena, char, tensor_bytes(&w) + 1);
+    rt_convert(bytes, w.dtype, sum, RT_F32, (size_t)tensor_elements(&w));
+    return bytes;
+}
+
+/* The weight with its adapter added: a constant, or where the bytes are not known a weight that is stored nowhere. */
+static int merged_weight(struct graph *graph, int weight, bool turned, int a, int b, double scale) {
+    const struct tensor w = graph->tensors.at[weight];
+    const bool known = w.data && graph->tensors.at[a].data && graph->tensors.at[b].data;
+    const char *name = arena_printf(graph->arena, "%s.merged", w.name);
+    const int id = graph_add_tensor(graph, known ? TENSOR_CONST : TENSOR_WEIGHT, name, w.dtype, w.ndim, w.dims);
+    graph->tensors.at[id].data = known ? merged_bytes(graph, weight, turned, a, b, scale) : NULL;
+    if (!known) graph->tensors.at[id].stored = (struct stored){.file = -1, .dtype = w.dtype};
+    return id;
+}
+
+static int merged(void *env, int id) {
+    struct build *builder = env;
+    struct graph *graph = builder->graph;
+    const struct node node = graph->nodes.at[id];
+    const struct attr *scale = node.op->id == OP_Add ? attr_find(&node, "merged") : NULL;
+    const struct node *base = scale ? product_before(graph, node.inputs[0]) : NULL;
+    const struct node *up = scale ? product_before(graph, node.inputs[1]) : NULL;
+    const struct node *down = up ? product_before(graph, up->inputs[0]) : NULL;
+    const int stored = base ? matrix_of_product(graph, base) : -1;
+    if (stored < 0 || !down) return REWRITE_KEPT;
+    const bool turned = (stored != base->inputs[1]) != (attr_int(base, "trans_b", 0) != 0);
+    const struct attr trans_b = attr_of_int("trans_b", turned);
+    const int x = base->inputs[0], a = down->inputs[1], b = up->inputs[1];
+    const int weight = merged_weight(graph, stored, turned, a, b, scale->number);
+    builder->node = node.name;
+    const int y = build(builder, OP_MatMul, 2, (int[]){x, weight}, 1, &trans_b);
+    if (y >= 0) graph->tensors.at[y].name = graph->tensors.at[node.outputs[0]].name;
+    return y < 0 ? -1 : build_cast(builder, y, graph->tensors.at[node.outputs[0]].dtype);
+}
+
 /* The pass --------------------------------------------------------------------------------------------------------- */
 
 static int adapted(void *env, int id) {
@@ -332,7 +401,8 @@ static int check_rules(const struct adapting *a) {
 
 int pass_lora(struct graph *graph, const struct pass_context *context) {
     struct adapting a = {.builder = {graph, context->diags, NULL}, .training = context->training};
-    if (!graph->train || !a.training || !a.training->loras.n) return 0;
+    if (!graph->train) return rewrite_each(graph, merged, &a.builder);
+    if (!a.training || !a.training->loras.n) return 0;
     a.matched = ARENA_ARRAY(graph->arena, bool, a.training->loras.n + 1);
     return rewrite_each(graph, adapted, &a) < 0 ? -1 : check_rules(&a);
 }

@@ -42,6 +42,7 @@ struct lora_given {
     const char *name; /* of the module, in the program that wrote the file */
     struct lora_rule rule;
     int64_t outputs, inputs;
+    bool merged; /* in inference: into the weights */
     struct stored a, b;
     const void *a_bytes, *b_bytes; /* as stored */
 };

@@ -460,6 +460,10 @@ def adapter(b):
     b.call("train", out, *data, "--steps", 1, "--log", log)
     assert abs(json.loads(log.read_text().splitlines()[0])["loss"] / losses[0] - 1) < 1e-5
     b.call("compile", made / "model.onnx", "-o", b.path(), "-q", "--adapter", made.parent / "llama/all/start", code=8)
+    names = [i["op"] for i in b.manifest(made / "model.onnx", "--adapter", f"{made}/all/trained-1:merge")["instructions"]]
+    apart = [i["op"] for i in b.manifest(made / "model.onnx", "--adapter", made / "all/trained-1")["instructions"]]
+    assert names.count("MatMul") * 3 == apart.count("MatMul"), (names, apart)
+    b.call("compile", made / "model.onnx", "-o", b.path(), "-q", *GPT2_LOSS, "--adapter", f"{made}/all/start:merge", code=2)
 
 
 def clip_grad_norm(b):

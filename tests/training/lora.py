@@ -17,7 +17,7 @@ from train import tensors_of
 with needed():
     import numpy as np
 
-CASES = ["gpt2/attention", "gpt2/all", "llama/attention", "llama/all"]
+CASES = ["gpt2/attention", "gpt2/all", "llama/attention", "llama/all", "bert/attention", "vit/attention"]
 PLANS = ["one", "dp2", "tp2", "pp2", "dp2+use-zero=3", "tp2dp2+use-zero=2", "tp2pp2"]
 BOUND = 1e-5
 SAME = ("peft_type", "r", "lora_alpha", "lora_dropout", "use_rslora", "bias", "rank_pattern", "alpha_pattern")
@@ -27,13 +27,17 @@ def folder_of(case):
     return os.path.join(HERE, "lora", *case.split("/"))
 
 
+def input_of(case):
+    return "pixel_values" if case.startswith("vit/") else "input_ids"
+
+
 def train(rankc, options, case, plan, accumulate, reference, work):
     model, out, log = os.path.dirname(folder_of(case)), os.path.join(work, "out"), os.path.join(work, "log.jsonl")
     call(rankc, "compile", f"{model}/model.onnx", "-o", out, "-q", "--train", "--loss", "cross_entropy:logits=logits,labels=labels",
          "--adapter", f"{folder_of(case)}/start", "--optimizer", reference["optimizer"], "--accumulate", accumulate,
          "--clip-grad-norm", reference["clip_grad_norm"], *plan_of(plan).options, *options)
     call(rankc, "verify", out, "-q")
-    data = [word for name in ("input_ids", "labels") for word in ("--data", f"{name}={model}/{name}.npy")]
+    data = [word for name in (input_of(case), "labels") for word in ("--data", f"{name}={model}/{name}.npy")]
     steps = len(reference["cases"][case.split("/")[1]]["steps"]["1"]["loss"])
     call(rankc, "train", out, *data, "--steps", steps, "--log", log, "--threads", 1, "--checkpoint-dir", f"{work}/checkpoints")
     call(rankc, "ckpt", "to-peft", f"{work}/checkpoints", f"{work}/trained", "-q")
@@ -90,13 +94,13 @@ def check(rankc, options, case, plan, work):
     return worst
 
 
-def infer(rankc, case, plan, work):
-    """The logits with adapters that peft trained are those of peft."""
+def infer(rankc, case, plan, merge, work):
+    """The logits with adapters that peft trained are those of peft, beside the weights or merged into them."""
     model, out = os.path.dirname(folder_of(case)), os.path.join(work, "out")
-    np.save(f"{work}/ids.npy", np.load(f"{model}/input_ids.npy")[:2])
-    call(rankc, "compile", f"{model}/model.onnx", "-o", out, "-q", "--adapter", f"{folder_of(case)}/trained-1", *plan_of(plan).options)
+    np.save(f"{work}/x.npy", np.load(f"{model}/{input_of(case)}.npy")[:2])
+    call(rankc, "compile", f"{model}/model.onnx", "-o", out, "-q", "--adapter", f"{folder_of(case)}/trained-1{merge}", *plan_of(plan).options)
     call(rankc, "verify", out, "-q")
-    call(rankc, "run", out, "--input", f"input_ids={work}/ids.npy", "--output-dir", f"{work}/outputs", "-q")
+    call(rankc, "run", out, "--input", f"{input_of(case)}={work}/x.npy", "--output-dir", f"{work}/outputs", "-q")
     ours, theirs = np.load(f"{work}/outputs/logits.npy"), np.load(f"{folder_of(case)}/logits.npy")
     expect(abs(ours - theirs).max() <= BOUND * abs(theirs).max(), f"logits differ by {abs(ours - theirs).max()}")
     return f"{abs(ours - theirs).max() / abs(theirs).max():.1e}"
@@ -112,8 +116,8 @@ def main():
                for case in options.cases for plan in names_of(options.plans)]
     frozen = [(f"{case} frozen {plan}", functools.partial(check_frozen, options.rankc, options.options.split(), case, plan))
               for case in options.cases if "frozen" in reference_of(case, "one")[1] for plan in names_of(options.plans)]
-    return report(trained + frozen + [(f"{case} {plan} inference", functools.partial(infer, options.rankc, case, plan))
-                             for case in options.cases for plan in ("one", "tp2")])
+    return report(trained + frozen + [(f"{case} {plan} inference{merge}", functools.partial(infer, options.rankc, case, plan, merge))
+                                      for case in options.cases for plan in ("one", "tp2") for merge in ("", ":merge")])
 
 
 if __name__ == "__main__":

@@ -4,9 +4,9 @@
     record_lora.py [--out DIR]
     record_lora.py --rankc RANKC     trains the adapters by rankc, and compares what peft, which loads them, computes
 
-writes, for the models gpt2 and llama,
+writes, for the models of MODELS,
 
-    DIR/lora/MODEL/model.onnx, input_ids.npy, labels.npy   the exported model and SAMPLES samples
+    DIR/lora/MODEL/model.onnx, INPUT.npy, labels.npy   the exported model and SAMPLES samples
     DIR/lora/MODEL/reference.json   for each case the rule of --lora, and for each number of micro-batches per step the losses and
                                     gradient norms of STEPS steps, in f64; of the cases of FROZEN also with the base in fewer bits
     DIR/lora/MODEL/CASE/start, CASE/trained-N    the adapters before and after them, as peft saves them
@@ -47,12 +47,46 @@ def llama():
         num_key_value_heads=2, max_position_embeddings=16, attn_implementation="eager"))
 
 
-CASES = {
-    "gpt2": (gpt2, {"attention": (["c_attn"], {"r": 4, "lora_alpha": 8}),
-                    "all": (["c_attn", "c_proj", "c_fc", "lm_head"], {"r": 8, "lora_alpha": 8, "use_rslora": True})}),
-    "llama": (llama, {"attention": (["q_proj", "v_proj"], {"r": 4, "lora_alpha": 8}),
+def bert():
+    return transformers.BertForTokenClassification(transformers.BertConfig(
+        vocab_size=VOCABULARY, hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=48, max_position_embeddings=16,
+        hidden_dropout_prob=0, attention_probs_dropout_prob=0, num_labels=VOCABULARY, attn_implementation="eager"))
+
+
+def vit():
+    return transformers.ViTForImageClassification(transformers.ViTConfig(
+        hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=48, image_size=8, patch_size=4, num_labels=VOCABULARY,
+        hidden_dropout_prob=0, attention_probs_dropout_prob=0, attn_implementation="eager"))
+
+
+def tokens(random):
+    return [random.integers(0, VOCABULARY, (SAMPLES, LENGTH)) for _ in range(2)]
+
+
+def images(random):
+    return random.standard_normal((SAMPLES, 3, 8, 8), dtype="float32"), random.integers(0, VOCABULARY, SAMPLES)
+
+
+class Row:
+    """A model: its input, inputs and labels from random numbers, what else its forward takes, and per case modules and options of
+    peft."""
+
+    def __init__(self, make, cases, name="input_ids", draw=tokens, further={}):
+        self.make, self.cases, self.name, self.draw, self.further = make, cases, name, draw, further
+
+    def logits(self, model, x):
+        return model(**{self.name: x.to(model.dtype) if x.is_floating_point() else x}, **self.further).logits
+
+
+DECODER = {"further": {"use_cache": False}}
+MODELS = {
+    "gpt2": Row(gpt2, {"attention": (["c_attn"], {"r": 4, "lora_alpha": 8}),
+                    "all": (["c_attn", "c_proj", "c_fc", "lm_head"], {"r": 8, "lora_alpha": 8, "use_rslora": True})}, **DECODER),
+    "llama": Row(llama, {"attention": (["q_proj", "v_proj"], {"r": 4, "lora_alpha": 8}),
                       "all": (["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"],
-                              {"r": 8, "lora_alpha": 16})}),
+                              {"r": 8, "lora_alpha": 16})}, **DECODER),
+    "bert": Row(bert, {"attention": (["query", "value"], {"r": 4, "lora_alpha": 8})}),
+    "vit": Row(vit, {"attention": (["q_proj", "v_proj"], {"r": 8, "lora_alpha": 8})}, "pixel_values", images),
 }
 
 
@@ -91,17 +125,17 @@ def freeze(model, names, to):
 class Logits(torch.nn.Module):
     """What is exported: the logits alone, with the names of the model's own modules."""
 
-    def __new__(cls, model):
+    def __new__(cls, model, row):
         forward = type(model).forward
-        model.forward = lambda input_ids: forward(model, input_ids=input_ids, use_cache=False).logits
+        model.forward = lambda input_ids: forward(model, **{row.name: input_ids}, **row.further).logits
         return model
 
 
-def export(model, path, ids):
+def export(model, path, row, x):
     model = copy.deepcopy(model).eval()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        torch.onnx.export(Logits(model), (ids,), str(path), input_names=["input_ids"], output_names=["logits"],
+        torch.onnx.export(Logits(model, row), (x,), str(path), input_names=[row.name], output_names=["logits"],
                           external_data=False, verbose=False)
     exported = onnx.load(path)
     for node in exported.graph.node:  # names of files of the machine
@@ -110,7 +144,7 @@ def export(model, path, ids):
     onnx.save(exported, path)
 
 
-def train(model, ids, labels, micro_batches):
+def train(row, model, x, labels, micro_batches):
     """Losses and gradient norms, before clipping, of STEPS steps of AdamW."""
     trained = [p for p in model.parameters() if p.requires_grad]
     optimizer, losses, norms = torch.optim.AdamW(trained, **OPTIMIZER), [], []
@@ -118,7 +152,7 @@ def train(model, ids, labels, micro_batches):
     for _ in range(STEPS):
         loss = 0
         for first in itertools.islice(batches, micro_batches):
-            logits = model(input_ids=ids[first:first + BATCH], use_cache=False).logits
+            logits = row.logits(model, x[first:first + BATCH])
             loss = loss + torch.nn.functional.cross_entropy(
                 logits.reshape(-1, VOCABULARY), labels[first:first + BATCH].reshape(-1)) / micro_batches
         optimizer.zero_grad()
@@ -129,48 +163,47 @@ def train(model, ids, labels, micro_batches):
     return {"loss": losses, "grad_norm": norms}
 
 
-def logits_of(model, ids):
+def logits_of(row, model, x):
     with torch.no_grad():
-        return model(input_ids=ids[:BATCH], use_cache=False).logits.numpy()
+        return row.logits(model, x[:BATCH]).numpy()
 
 
-def compare(rankc, folder, make, name):
+def compare(rankc, folder, row, name):
     """The largest difference of logits between rankc and peft, with adapters that rankc trained, relative to the largest logit."""
     def call(*words):
         subprocess.run([rankc, *map(str, words)], check=True)
 
-    ids = numpy.load(folder / "input_ids.npy")
+    x = numpy.load(folder / f"{row.name}.npy")
     torch.manual_seed(7)
-    base = make()
+    base = row.make()
     rule = json.loads((folder / "reference.json").read_text())["cases"][name]["lora"]
     with tempfile.TemporaryDirectory() as work:
-        numpy.save(f"{work}/ids.npy", ids[:BATCH])
+        numpy.save(f"{work}/x.npy", x[:BATCH])
         call("compile", folder / "model.onnx", "-o", f"{work}/train", "-q", "--train", "--loss", "cross_entropy:logits=logits,labels=labels",
              "--lora", rule, "--optimizer", "adamw:lr=0.02")
-        call("train", f"{work}/train", "--data", f"input_ids={folder}/input_ids.npy", "--data", f"labels={folder}/labels.npy", "-q",
+        call("train", f"{work}/train", "--data", f"{row.name}={folder}/{row.name}.npy", "--data", f"labels={folder}/labels.npy", "-q",
              "--steps", STEPS, "--checkpoint-dir", f"{work}/checkpoints")
         call("ckpt", "to-peft", f"{work}/checkpoints", f"{work}/adapter", "-q")
         call("compile", folder / "model.onnx", "-o", f"{work}/run", "-q", "--adapter", f"{work}/adapter")
-        call("run", f"{work}/run", "--input", f"input_ids={work}/ids.npy", "--output-dir", f"{work}/out", "-q")
+        call("run", f"{work}/run", "--input", f"{row.name}={work}/x.npy", "--output-dir", f"{work}/out", "-q")
         ours = numpy.load(f"{work}/out/logits.npy")
-        ids = torch.from_numpy(ids)
-        before = logits_of(base.double(), ids)
-        theirs = logits_of(peft.PeftModel.from_pretrained(base, f"{work}/adapter").double(), ids)
+        x = torch.from_numpy(x)
+        before = logits_of(row, base.double(), x)
+        theirs = logits_of(row, peft.PeftModel.from_pretrained(base, f"{work}/adapter").double(), x)
     return abs(ours - theirs).max() / abs(theirs).max(), abs(ours - before).max() / abs(theirs).max()
 
 
-def record(folder, make, cases):
+def record(folder, row):
     folder.mkdir(parents=True, exist_ok=True)
     torch.manual_seed(7)
-    base = make().train()
-    random = numpy.random.default_rng(1)
-    ids, labels = (random.integers(0, VOCABULARY, (SAMPLES, LENGTH)) for _ in range(2))
-    numpy.save(folder / "input_ids.npy", ids)
+    base = row.make().train()
+    x, labels = row.draw(numpy.random.default_rng(1))
+    numpy.save(folder / f"{row.name}.npy", x)
     numpy.save(folder / "labels.npy", labels)
-    ids, labels = torch.from_numpy(ids), torch.from_numpy(labels)
-    export(base, folder / "model.onnx", ids[:BATCH])
+    x, labels = torch.from_numpy(x), torch.from_numpy(labels)
+    export(base, folder / "model.onnx", row, x[:BATCH])
     reference = {"optimizer": "adamw:" + ",".join(f"{k}={v}" for k, v in OPTIMIZER.items()), "clip_grad_norm": CLIP, "cases": {}}
-    for name, (modules, options) in cases.items():
+    for name, (modules, options) in row.cases.items():
         torch.manual_seed(3)
         config = peft.LoraConfig(target_modules=modules, **options)
         start = peft.get_peft_model(copy.deepcopy(base), config)
@@ -178,9 +211,9 @@ def record(folder, make, cases):
         steps = {}
         for micro_batches in MICRO_BATCHES:
             model = copy.deepcopy(start).double()
-            steps[micro_batches] = train(model, ids, labels, micro_batches)
+            steps[micro_batches] = train(row, model, x, labels, micro_batches)
             if micro_batches == 1:
-                numpy.save(folder / name / "logits.npy", logits_of(model, ids).astype("float32"))
+                numpy.save(folder / name / "logits.npy", logits_of(row, model, x).astype("float32"))
             model.float().save_pretrained(folder / name / f"trained-{micro_batches}", save_embedding_layers=False)
         scaling = f"r={options['r']},alpha={options['lora_alpha']}" + (",rslora" if options.get("use_rslora") else "")
         reference["cases"][name] = {"lora": f"{','.join(modules)}:{scaling}", "steps": steps}
@@ -188,7 +221,7 @@ def record(folder, make, cases):
             option, names, to = FROZEN[folder.name, name]
             freeze(start, names, to)
             reference["cases"][name]["frozen"] = {
-                "weight_dtype": option, "steps": {n: train(copy.deepcopy(start).double(), ids, labels, n) for n in MICRO_BATCHES}}
+                "weight_dtype": option, "steps": {n: train(row, copy.deepcopy(start).double(), x, labels, n) for n in MICRO_BATCHES}}
     for file in folder.glob("*/*/*"):
         file.chmod(0o644)
         if file.name == "README.md":
@@ -204,11 +237,11 @@ def main():
     parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path(__file__).resolve().parent)
     parser.add_argument("--rankc")
     options = parser.parse_args()
-    for name, (make, cases) in CASES.items():
+    for name, row in MODELS.items():
         if not options.rankc:
-            record(options.out / "lora" / name, make, cases)
-        for case in cases if options.rankc else ():
-            apart, moved = compare(options.rankc, options.out / "lora" / name, make, case)
+            record(options.out / "lora" / name, row)
+        for case in row.cases if options.rankc else ():
+            apart, moved = compare(options.rankc, options.out / "lora" / name, row, case)
             print(f"{name}/{case}: logits of rankc and peft differ by {apart:.1e}; training has moved them by {moved:.1e}")
 
 

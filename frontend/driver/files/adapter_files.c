@@ -139,7 +139,11 @@ static void free_safetensors(void *file) {
     rt_safetensors_free(file);
 }
 
-int adapter_files_read(struct adapter_files *files, const char *directory, struct arena *arena, struct diags *diags) {
+int adapter_files_read(struct adapter_files *files, const char *text, struct arena *arena, struct diags *diags) {
+    static const char merge[] = ":merge";
+    const size_t length = strlen(text), end = sizeof merge - 1;
+    const bool merged = length > end && strcmp(text + length - end, merge) == 0;
+    const char *directory = merged ? arena_copy(arena, text, length - end) : text;
     struct reader *r = ARENA_NEW(arena, struct reader);
     struct rt_reason why;
     struct weight_file mapped;
@@ -155,6 +159,7 @@ int adapter_files_read(struct adapter_files *files, const char *directory, struc
     arena_own(arena, &r->tensors, free_safetensors);
     for (int64_t i = 0; i < r->tensors.n; i++)
         if (add_adapter(r, &r->tensors.at[i]) < 0) return -1;
-    files->rules = join_rules(files, arena);
+    for (int i = 0; i < files->all.n; i++) files->all.at[i].merged = merged;
+    files->rules = arena_printf(arena, "%s%s", merged ? "merge\n" : "", join_rules(files, arena));
     return files->all.n ? 0 : bad(r, r->weights, "there is no adapter in", r->weights);
 }

@@ -1,5 +1,5 @@
-/* Low-rank adapters as peft saves them (--adapter DIR): adapter_config.json and adapter_model.safetensors. Files are
- * untrusted. */
+/* Low-rank adapters as peft saves them (--adapter DIR[:merge]): adapter_config.json and adapter_model.safetensors.
+ * Files are untrusted. */
 #ifndef FRONTEND_DRIVER_ADAPTER_FILES_H
 #define FRONTEND_DRIVER_ADAPTER_FILES_H
 
@@ -15,8 +15,8 @@ struct adapter_files {
     const char *rules; /* of all, as --lora takes them, a line for each; NULL: no adapters */
 };
 
-/* Reads them; the bytes of the matrices stay mapped until the arena is freed. `stored.file` of all is 0, and to be set
- * to the number of the file among the model's. 0, or -1 after a diagnostic (E0395). */
-int adapter_files_read(struct adapter_files *files, const char *directory, struct arena *arena, struct diags *diags);
+/* Reads them from DIR or DIR:merge; the bytes of the matrices stay mapped until the arena is freed. `stored.file` of
+ * all is 0, and to be set to the number of the file among the model's. 0, or -1 after a diagnostic (E0395). */
+int adapter_files_read(struct adapter_files *files, const char *text, struct arena *arena, struct diags *diags);
 
 #endif

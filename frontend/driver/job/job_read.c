@@ -311,6 +311,8 @@ static int attach_adapters(struct job *job) {
     for (int i = 0; i < adapters->all.n; i++)
         adapters->all.at[i].a.file = adapters->all.at[i].b.file = job->model->files.n;
     if (!adapters->all.n) return 0;
+    if (job->options->train && adapters->all.at[0].merged)
+        return diag_error(job->diags, 201, EXIT_USAGE, "--adapter", "adapters are merged for inference only");
     if (lora_attach(job->graph, adapters->all.at, adapters->all.n, job->diags) < 0) return -1;
     for (int i = 0; i < adapters->all.n; i++) {
         if (lora_attached(job->graph, &adapters->all.at[i])) continue;
