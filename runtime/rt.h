@@ -325,10 +325,11 @@ int rt_save_end(struct rt *rt);
  * checkpoint is removed or replaced while rt_load reads it, the old one is loaded or rt_load fails. Collective. */
 int rt_hold_checkpoints(struct rt *rt, const char *directory, bool create);
 
-/* Removes the oldest checkpoints up to step K except that of step `spared`, so that `most` (at least 1) of them remain
- * beside it. Checkpoints of later steps, left by a run that was resumed from an earlier step, are kept. Rank 0 calls it
- * after rt_save, while the job holds D. */
-int rt_thin_checkpoints(struct rt *rt, int64_t step, int most, int64_t spared);
+/* Removes the oldest checkpoints up to step K, so that `most` (at least 1) of them remain; rt_thin_checkpoints_but: and
+ * beside them that of step `spared`. Checkpoints of later steps, left by a run that was resumed from an earlier step,
+ * are kept. Rank 0 calls it after rt_save, while the job holds D. */
+int rt_thin_checkpoints(struct rt *rt, int64_t step, int most);
+int rt_thin_checkpoints_but(struct rt *rt, int64_t step, int most, int64_t spared);
 
 /* Loads D/step-K, `which` being K, or "latest": the newest checkpoint that is intact for all ranks, with a warning for
  * each damaged one; if all are damaged, the error is that of the newest. RT_ERROR_MISMATCH: damaged, or of another

@@ -204,7 +204,7 @@ static int sum_units(struct trainer *t, double *values, int n) {
 /* --keep, once a checkpoint has its name. */
 static int thin(const struct trainer *t) {
     const int keep = t->options->keep;
-    return keep && t->self->first ? rt_thin_checkpoints(t->rt, t->saved, keep, t->kept) : RT_OK;
+    return keep && t->self->first ? rt_thin_checkpoints_but(t->rt, t->saved, keep, t->kept ? t->kept : -1) : RT_OK;
 }
 
 /* Collective: waits for the checkpoint that is being written in the background, if any. */

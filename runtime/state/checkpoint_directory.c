@@ -188,7 +188,11 @@ static int remove_checkpoint(struct rt *rt, const struct checkpoint_directory *d
     return fail_path(rt, RT_CODE_WRITE, "remove", from.text);
 }
 
-int rt_thin_checkpoints(struct rt *rt, int64_t step, int most, int64_t spared) {
+int rt_thin_checkpoints(struct rt *rt, int64_t step, int most) {
+    return rt_thin_checkpoints_but(rt, step, most, -1);
+}
+
+int rt_thin_checkpoints_but(struct rt *rt, int64_t step, int most, int64_t spared) {
     RT_NEEDS(rt, rt);
     const struct checkpoint_directory *directory = rt->internal->checkpoints;
     if (!directory || most < 1)

@@ -47,6 +47,9 @@ CASES = {
     "--eval-data": [(DIFFERS, {}, None, "{data}"), (DIFFERS, {}, "{data}", "{other}")],
     "--eval-every": [(DIFFERS, EVALUATING, "1", None)],
     "--eval-steps": [(DIFFERS, EVALUATING, "1", "2")],
+    "--early-stop": [(DIFFERS, EVALUATING, "1", "2")],
+    "--keep-best": [(DIFFERS, EVALUATING | SAVING, True, None)],
+    "--eval-only": [(DIFFERS, EVALUATING, True, None)],
     "--log": [(OWN, {}, "{work}/log", None)],
     "--output-dir": [(OWN, PLAIN, "{work}/out", None)],
     "--comm": [(MEETING, {}, None, "mpi")],  # under mpirun; others say that there is no MPI

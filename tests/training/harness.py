@@ -10,6 +10,7 @@ from rankc_test import (Bench, Failed, bound_of, call, dims_of, expect, given, j
                         rankc_of, read_json, report, skip)
 
 COMM = {"c": [], "cuda": ["--comm", "loopback"]} # how ranks of a target communicate here: on one GPU they are threads
+SAMPLES = 14  # of a case of record.py
 
 
 def folder_of(case):
@@ -26,6 +27,11 @@ def recorded(case, name="reference.json"):
 
 def data_of(case, inputs, option="--data"):
     return [word for name in inputs for word in (option, f"{name}={folder_of(case)}/{name}.npy")]
+
+
+def whole_micro_batches(out):
+    """--eval-steps that take what record.py evaluates: the whole micro-batches of its samples."""
+    return ["--eval-steps", str(SAMPLES // manifest_of(out)["inputs"][0]["shape"][0])]
 
 
 def lines_of(log):

@@ -12,7 +12,8 @@ PyTorch's in f64, running statistics of a checkpoint within 1e-5 of their larges
 import os
 import sys
 
-from harness import COMM, Failed, call, compile_case, data_of, lines_of, names_of, parser_of, plan_of, recorded, report
+from harness import COMM, Failed, call, compile_case, data_of, lines_of, names_of, parser_of, plan_of, recorded, report, \
+    whole_micro_batches
 from train import BOUND, tensors_of
 
 PLANS = ["one", "data2", "one+use-zero=3", "tp2", "pp3+use-zero=1"]
@@ -32,7 +33,8 @@ class Bench:
     def train(self, case, steps, *options):
         """The metrics. The loss in evaluation is taken after the last step."""
         log, inputs = os.path.join(self.work, "log.jsonl"), recorded(case)["inputs"]
-        call(self.rankc, "train", os.path.join(self.work, "out"), *data_of(case, inputs), *data_of(case, inputs, "--eval-data"),
+        out = os.path.join(self.work, "out")
+        call(self.rankc, "train", out, *data_of(case, inputs), *data_of(case, inputs, "--eval-data"), *whole_micro_batches(out),
              "--steps", str(steps), "--log", log, "--threads", "1", *COMM[self.target], *options)
         return lines_of(log)
 

@@ -16,7 +16,8 @@ import os
 import struct
 import sys
 
-from harness import COMM, Failed, call, compile_case, data_of, lines_of, names_of, parser_of, plan_of, recorded, report
+from harness import COMM, Failed, call, compile_case, data_of, lines_of, names_of, parser_of, plan_of, recorded, report, \
+    whole_micro_batches
 
 CASES = ["mlp", "mlp_nesterov", "mlp_adagrad", "mlp_cosine", "mlp_linear", "mlp_annealed", "mlp_dropout", "mlp_batch_norm", "cnn", "cnn_bn",
          "cnn_bn_13", "resnet", "vit", "recurrent", "bert", "gpt2", "llama"]
@@ -32,7 +33,7 @@ def train(rankc, target, options, case, plan, accumulate, reference, work):
     steps = len(next(iter(reference["steps"].values()))["f32"]["loss"])
     if "eval_loss" in next(iter(reference["steps"].values()))["f64"]:
         data += data_of(case, reference["inputs"], "--eval-data")
-        data += ["--eval-every", str(steps), "--checkpoint-dir", os.path.join(work, f"checkpoints{accumulate}")]
+        data += [*whole_micro_batches(out), "--eval-every", str(steps), "--checkpoint-dir", os.path.join(work, f"checkpoints{accumulate}")]
     call(rankc, "train", out, *data, "--steps", str(steps), "--log", log, "--threads", "1", *COMM[target])
     return lines_of(log)
 
