@@ -135,7 +135,12 @@ class Bench:
             return ended([start([self.program, *words[r]], env[r]) for r in range(2)])
         mpi, _, comm = launcher.partition(" ")
         more = ["--comm", comm] if comm else []
-        return ended([start([MPIS[mpi], "-n", "1", self.program, *words[0], *more, ":", "-n", "1", self.program, *words[1], *more], CLEAN)])
+        command = [MPIS[mpi], "-n", "1", self.program, *words[0], *more, ":", "-n", "1", self.program, *words[1], *more]
+        for _ in range(4):  # MPICH's launcher returns 1 or 9 of some 3 jobs in 100 whose ranks both return 8
+            code, said = ended([start(command, CLEAN)])
+            if mpi != "mpich" or code not in (1, 9):
+                break
+        return code, said
 
     def launched(self, words):
         """rankc starts a script in place of the program, which replaces the options of each rank."""
