@@ -10,7 +10,7 @@ static double node_seconds(struct kernel *kernel, const struct node *node, const
     static const int first[RT_MAX_AXES];
     struct node split = *node;
     if (node->op->kind == OP_VIEW) return 0;
-    memcpy(split.split, kernel->split, sizeof split.split);
+    memcpy(split.split, kernel->split, RT_MAX_AXES * sizeof *split.split); /* those of a plan */
     for (int k = 0; k < node->ninputs + node->noutputs; k++) {
         const int id = node_tensor(node, k), output = k - node->ninputs;
         if (id < 0) continue;
