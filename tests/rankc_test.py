@@ -20,6 +20,7 @@ TESTS = os.path.dirname(os.path.abspath(__file__))
 SOURCE = os.path.dirname(TESTS)
 MODELS = os.path.join(TESTS, "models")
 SAMPLES = os.path.join(SOURCE, "samples", "models")
+COMPILER = shlex.split(os.environ.get("CC", "cc"))  # of C, which may be several words, as "ccache gcc"
 SKIP = 77  # the exit status that meson counts as skipped
 
 

@@ -122,6 +122,7 @@ static int tell(struct rt *rt, const struct rt_terms *mine, int rank) {
         rt_fail_comm(rt, rt->comm, status);
     else
         status = told[1].text ? refuse(rt, rank, &told[0], &told[1]) : rt_fail_memory(rt);
+    rt->internal->agreed = status == RT_ERROR_MISMATCH;
     rt_terms_free(&told[0]);
     rt_terms_free(&told[1]);
     return status;

@@ -73,6 +73,7 @@ struct rt_private {
     char error[512];
     int code;      /* of the last error: enum rt_code */
     bool told;     /* another rank reports the cause */
+    bool agreed;   /* all ranks end with this error: none waits for this one */
     int failed_at; /* 1 + the instruction of the step that failed with this error; 0: none */
     const char *directory;
     bool owns_comm;
@@ -171,6 +172,9 @@ int rt_error_code(const struct rt *rt);
 
 /* True if another rank reports the cause of that error: this rank prints nothing. */
 bool rt_error_told(const struct rt *rt);
+
+/* True if all ranks fail with that error, by what they compared: none has to be told, and each closes as after success. */
+bool rt_error_agreed(const struct rt *rt);
 
 /* Observers are called in the order in which they were added. */
 void rt_observe(struct rt *rt, struct rt_observer *observer);

@@ -26,7 +26,7 @@
 static _Thread_local struct {
     char text[sizeof((struct rt_private *)0)->error];
     int code;
-    bool told;
+    bool told, agreed;
 } open_error;
 
 /* Errors */
@@ -47,6 +47,7 @@ static int record(struct rt *rt, int status, int code, const char *format, va_li
     vsnprintf(rt->internal->error, sizeof rt->internal->error, format, arguments);
     rt->internal->code = code;
     rt->internal->failed_at = 0;
+    rt->internal->agreed = false;
     rt->internal->told = status == RT_ERROR_PEER && code == RT_CODE_RANK && rt_meeting_lost(rt->internal->meeting) < 0;
     return status;
 }
@@ -128,6 +129,9 @@ int rt_error_code(const struct rt *rt) {
 }
 bool rt_error_told(const struct rt *rt) {
     return rt ? rt->internal->told : open_error.told;
+}
+bool rt_error_agreed(const struct rt *rt) {
+    return rt ? rt->internal->agreed : open_error.agreed;
 }
 
 /* Opening */
@@ -352,7 +356,7 @@ int rt_fail_open(int status, int code, const char *format, ...) {
     vsnprintf(open_error.text, sizeof open_error.text, format, arguments);
     va_end(arguments);
     open_error.code = code;
-    open_error.told = false;
+    open_error.told = open_error.agreed = false;
     return status;
 }
 
@@ -360,7 +364,8 @@ static int fail_open(struct rt *rt, int status) {
     memcpy(open_error.text, rt->internal->error, sizeof open_error.text);
     open_error.code = rt->internal->code;
     open_error.told = rt->internal->told;
-    if (rt->comm) rt->comm->driver->abort(rt->comm);
+    open_error.agreed = rt->internal->agreed;
+    if (rt->comm && !open_error.agreed) rt->comm->driver->abort(rt->comm);
     rt_close(rt);
     return status;
 }

@@ -194,7 +194,7 @@ static void run_rank(struct rank *self) {
                                      : run_steps(self, rt);
     status = dump_close(self->dump, trace_close(self->trace, status));
     if (!status) status = gather_memory(self, rt);
-    if (status) rt->comm->driver->abort(rt->comm);
+    if (status && !self->failure.agreed) rt->comm->driver->abort(rt->comm);
     rt_close(rt);
     end_watch(self->job);
 }
@@ -419,8 +419,14 @@ static void *map_control(const struct job *job, size_t *bytes) {
     return NULL;
 }
 
+/* Ranks without common memory each report their error, but one that all have is rank 0's to report. */
+static bool is_reporter(const struct main_options *options, const struct failure *failure, void *control) {
+    return control ? rt_shared_claim_report(control) : !failure->agreed || options->rank == 0;
+}
+
 /* Publishes the end of this rank. One error is printed per job: by the first rank whose error is not that another rank
- * failed. A failed rank also ends the waits of the others. */
+ * failed. A failed rank also ends the waits of the others, unless all end with its error: a rank that MPI_Finalize of the
+ * others waits for must call it too, or their launcher returns that it killed them. */
 static void end_rank(const struct job *job, const struct failure *failure) {
     const struct main_options *options = &job->options;
     size_t bytes = 0;
@@ -428,9 +434,9 @@ static void end_rank(const struct job *job, const struct failure *failure) {
     const bool failed = failure->exit && failure->exit != EXIT_INTERRUPTED; /* which is a regular end */
     if (control && !failed && options->rank >= 0)
         atomic_store(&rt_shared_progress(control, options->rank)->finished, 1);
-    if (control && failed) atomic_store(&rt_shared_header(control)->aborted, 1);
+    if (control && failed && !failure->agreed) atomic_store(&rt_shared_header(control)->aborted, 1);
     const bool told = failure->told && !is_loopback(job);
-    if (failed && !told && (!control || rt_shared_claim_report(control))) failure_print(failure, options->json);
+    if (failed && !told && is_reporter(options, failure, control)) failure_print(failure, options->json);
     if (control) munmap(control, bytes);
     /* the others wait in MPI_Init */
     if (failed && !told && !is_loopback(job) && rt_mpi_launched() && !rt_mpi_initialised())

@@ -16,7 +16,8 @@
 struct failure {
     int exit, code;
     char text[512], where[256], help[256];
-    bool told; /* another rank reports the cause */
+    bool told;   /* another rank reports the cause */
+    bool agreed; /* all ranks end with it: none is to be stopped */
 };
 
 /* Set the text, place and help of a failure; return its exit code. */

@@ -46,6 +46,7 @@ int fail_rank(struct rank *self, const struct rt *rt, int status) {
     for (size_t i = 0; i < sizeof helps / sizeof *helps; i++)
         if (helps[i].code == code) failure_help(&self->failure, "%s", helps[i].help);
     self->failure.told = rt_error_told(rt);
+    self->failure.agreed = rt_error_agreed(rt);
     if (rt) manifest_place(&self->job->manifest, rt->instruction, &self->failure);
     return status;
 }

@@ -5,7 +5,7 @@
 import os
 import sys
 
-from stand_in import HERE, TESTS, call, parser_of, report
+from stand_in import COMPILER, HERE, TESTS, call, parser_of, report
 
 ROOT = os.path.dirname(TESTS)
 SOURCES = [f"{TESTS}/runtime/{name}.c" for name in ("test_comm", "ranks", "ranks_mpi")] + [f"{HERE}/comm_device.c"]
@@ -17,7 +17,7 @@ def check(args, work):
     call(f"{HERE}/host/nvcc", "-Xcompiler", "-fstack-protector-strong", "-std=c++20", "-I", args.include, "-c", "-o", "device.o", "device.cu",
          cwd=work, timeout=600)
     flags = ["-std=gnu11", "-O1", "-Wall", "-Wextra", "-I", f"{ROOT}/runtime", "-I", f"{TESTS}/runtime"]
-    call(os.environ.get("CC", "cc"), *flags, "-o", f"{work}/comm", *SOURCES, f"{work}/device.o", os.path.abspath(args.library),
+    call(*COMPILER, *flags, "-o", f"{work}/comm", *SOURCES, f"{work}/device.o", os.path.abspath(args.library),
          *args.libs.split(), "-lcmocka", "-lstdc++", "-lgomp", "-ldl", timeout=600)
     call(f"{work}/comm", timeout=600)
     return "ok"

@@ -6,7 +6,7 @@ step are, in the GPU's memory.
 import os
 import sys
 
-from stand_in import HERE, TESTS, call, parser_of, report
+from stand_in import COMPILER, HERE, TESTS, call, parser_of, report
 
 MODEL = os.path.join(TESTS, "training", "mlp", "model.onnx")
 
@@ -17,7 +17,7 @@ def check(args, work, target, options):
          "--target", target, *options)
     program, libraries = os.path.join(out, "model", "_"), [os.path.abspath(args.library), *args.libs.split()]
     call("make", "-s", "-C", program, "build/model.a", f"RANKC_CFLAGS=-I{args.include}", timeout=600)
-    call(os.environ.get("CC", "cc"), "-std=gnu11", "-O1", "-Wall", "-Wextra", "-Werror", "-I", program, "-I", args.include, "-o",
+    call(*COMPILER, "-std=gnu11", "-O1", "-Wall", "-Wextra", "-Werror", "-I", program, "-I", args.include, "-o",
          f"{work}/dummy", os.path.join(HERE, "dummy.c"), f"{program}/build/model.a", *libraries, "-lstdc++", "-lgomp", "-ldl")
     return call(f"{work}/dummy", program).stdout.strip()
 

@@ -12,7 +12,7 @@ import subprocess
 import sys
 import tempfile
 
-from stand_in import CXX, HERE, call, has_cudnn, skip
+from stand_in import COMPILER, CXX, HERE, call, has_cudnn, skip
 
 ROOT = os.path.dirname(os.path.dirname(HERE))
 # As the driver would say: CUDA's table of compute capabilities, and what the boards are sold as.
@@ -50,7 +50,7 @@ def line(way, shape):
 
 def build(work):
     host = os.path.join(HERE, "host")
-    subprocess.run([os.environ.get("CC", "gcc"), "-O1", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", "-o", f"{work}/libcuda.so.1",
+    subprocess.run([*COMPILER, "-O1", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", "-o", f"{work}/libcuda.so.1",
                     os.path.join(host, "libcuda.c")], check=True)
     subprocess.run([CXX, "-std=c++20", "-O1", "-Wall", "-Wextra", "-Werror", "-Wno-missing-field-initializers", "-I", host, "-I", ROOT,
                     "-include", "cuda_runtime.h", "-o", f"{work}/ask", os.path.join(HERE, "ask_cudnn.cpp"), "-ldl"], check=True)

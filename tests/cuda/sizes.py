@@ -9,7 +9,7 @@ import os
 import re
 import sys
 
-from stand_in import HERE, TESTS, call, expect, needed, parser_of, plan_of, report
+from stand_in import COMPILER, HERE, TESTS, call, expect, needed, parser_of, plan_of, report
 from rankc_test import outputs_of # noqa: E402
 
 with needed():
@@ -70,7 +70,7 @@ def build(args, work, model, *options):
     call(args.rankc, "compile", model, "-o", out, "-q", "--no-build", "--target", "cuda", *options)
     program, libraries = os.path.join(out, "model", "_"), [os.path.abspath(args.library), *args.libs.split()]
     call("make", "-s", "-C", program, "build/model.a", f"RANKC_CFLAGS=-I{args.include}", timeout=600)
-    call(os.environ.get("CC", "cc"), "-std=gnu11", "-O1", "-Wall", "-Wextra", "-Werror", "-I", program, "-I", args.include, "-o",
+    call(*COMPILER, "-std=gnu11", "-O1", "-Wall", "-Wextra", "-Werror", "-I", program, "-I", args.include, "-o",
          f"{work}/sizes", os.path.join(HERE, "sizes.c"), f"{program}/build/model.a", *libraries, "-lstdc++", "-lgomp", "-ldl")
     return program
 

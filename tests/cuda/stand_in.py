@@ -9,7 +9,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 TESTS = os.path.dirname(HERE)
 sys.path.insert(0, os.path.join(TESTS, "training"))
 
-from harness import Failed, call, dims_of, expect, given, json_of, needed, parser_of, plan_of, rankc_of, read_json, report, skip # noqa: E402, F401
+from harness import COMPILER, Failed, call, dims_of, expect, given, json_of, needed, parser_of, plan_of, rankc_of, read_json, report, skip # noqa: E402, F401
 
 # Whether programs are made for the CPU.
 STAND_IN = os.environ.get("NVCC", "").endswith("host/nvcc")

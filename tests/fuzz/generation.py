@@ -11,7 +11,6 @@ be those of the rows alone, whose prompts are read in one step and whose tokens 
 $SANITIZE_BUILD), or with --runtime. --record appends to docs/measured/robustness.md."""
 import collections
 import json
-import os
 import random
 import sys
 import tempfile
@@ -23,7 +22,7 @@ import numpy as np
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests" / "bad"))
 sys.path.append(str(ROOT / "tests"))
-from rankc_test import Failed, call, expect, parser_of  # noqa: E402
+from rankc_test import COMPILER, Failed, call, expect, parser_of  # noqa: E402
 from record import record  # noqa: E402
 from sizes import SANITIZERS, build  # noqa: E402
 
@@ -50,7 +49,7 @@ class Program:
         libraries = [str(runtime), "-lm", "-lpthread", "-ldl", "-ldnnl"]
         call("make", "-C", self.folder, "build/run", "build/model.a", f"RANKC_LIBS={' '.join(libraries)}", env={"CFLAGS": flags})
         self.loop = self.folder / "loop"
-        call(os.environ.get("CC", "cc"), *flags.split(), "-Wall", "-Wextra", "-Werror", "-fopenmp", "-I", self.folder, "-I",
+        call(*COMPILER, *flags.split(), "-Wall", "-Wextra", "-Werror", "-fopenmp", "-I", self.folder, "-I",
              self.folder / "build/runtime/include", ROOT / "tests/fuzz/generation.c", self.folder / "build/model.a", *libraries,
              "-o", self.loop)
 

@@ -10,7 +10,7 @@ import shutil
 import sys
 
 sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
-from rankc_test import SOURCE, call, expect, needed, parser_of, read_json, report  # noqa: E402
+from rankc_test import COMPILER, SOURCE, call, expect, needed, parser_of, read_json, report  # noqa: E402
 
 with needed():
     import numpy  # noqa: F401  generate.py needs it
@@ -34,7 +34,7 @@ def linked(work, name, include, *programs):
     flags = call("make", "-s", "-C", programs[0], "--eval", "print:;@echo $(RANKC_CFLAGS) -- $(RANKC_LIBS)", "print").stdout.split()
     cut = flags.index("--")
     out = os.path.join(work, name)
-    call(os.environ.get("CC", "cc"), "-O1", "-Wall", "-Wextra", "-Werror", "-fopenmp", "-I", include, *flags[:cut],
+    call(*COMPILER, "-O1", "-Wall", "-Wextra", "-Werror", "-fopenmp", "-I", include, *flags[:cut],
          os.path.join(SAMPLE, f"{name}.c"), *(os.path.join(program, "build/model.a") for program in programs), "-o", out, *flags[cut + 1:],
          cwd=programs[0])
     return out

@@ -11,7 +11,7 @@ import re
 import sys
 
 sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
-from rankc_test import SAMPLES, call, expect, needed, parser_of, report  # noqa: E402
+from rankc_test import COMPILER, SAMPLES, call, expect, needed, parser_of, report  # noqa: E402
 
 with needed():
     import numpy
@@ -47,7 +47,7 @@ def check_c(rankc, work, pas):
     program = compiled(rankc, work, pas, "model.a")
     flags = re.search(r"^RANKC_LIBS \?= (.*)$", open(os.path.join(program, "Makefile"), encoding="utf-8").read(), re.M)[1].split()
     own = os.path.join(work, f"embedded-{pas}")
-    call(os.environ.get("CC", "cc"), "-O1", "-Wall", "-Wextra", "-Werror", "-fopenmp", "-I", program, "-I",
+    call(*COMPILER, "-O1", "-Wall", "-Wextra", "-Werror", "-fopenmp", "-I", program, "-I",
          os.path.join(program, "build/runtime/include"), SOURCE, os.path.join(program, "build/model.a"), "-o", own, *flags,
          cwd=program)
     done = call(own, program)

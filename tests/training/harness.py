@@ -6,8 +6,8 @@ import sys
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.append(os.path.join(HERE, ".."))
 from rankc_plans import names_of, plan_of, ranks_of # noqa: E402, F401
-from rankc_test import (Bench, Failed, bound_of, call, dims_of, expect, given, json_of, manifest_of, needed, parser_of, # noqa: E402, F401
-                        rankc_of, read_json, report, skip)
+from rankc_test import (COMPILER, Bench, Failed, bound_of, call, dims_of, expect, given, json_of, manifest_of, needed, # noqa: E402, F401
+                        parser_of, rankc_of, read_json, report, skip)
 
 COMM = {"c": [], "cuda": ["--comm", "loopback"]} # how ranks of a target communicate here: on one GPU they are threads
 SAMPLES = 14  # of a case of record.py
