@@ -112,7 +112,9 @@ static bool bind_weights(struct tmpl_env *env, const struct rankplan *plan, cons
                                            [RT_PACK_WINDOWS] = "RT_PACK_WINDOWS",
                                            [RT_PACK_WINOGRAD] = "RT_PACK_WINOGRAD"};
     const struct graph *graph = plan->graph;
-    bool any = false, *trained = ARENA_ARRAY(graph->arena, bool, graph->tensors.n + 1);
+    const struct lora_sets *sets = &info->adapters;
+    bool any = sets->n && !info->copies, *trained = ARENA_ARRAY(graph->arena, bool, graph->tensors.n + 1);
+    if (any) strbuf_add(constants, (const char *)sets->bytes, (size_t)(sets->n * sets->stride));
     for (int i = 0; i < graph->updates.n; i++) trained[graph->updates.at[i].weight] = true;
     tmpl_list(env, "weights");
     for (int i = 0; i < plan->weights.n; i++) {
@@ -128,6 +130,7 @@ static bool bind_weights(struct tmpl_env *env, const struct rankplan *plan, cons
         tmpl_set(weight, "packing", packings[plan->packing[plan->weights.at[i]]]);
         tmpl_set(weight, "trained", trained[plan->weights.at[i]] ? "true" : "false");
         tmpl_set(weight, "own", is_own(graph, tensor) ? "true" : "false");
+        tmpl_set(weight, "adapter", info->adapters.n && tensor->mark == MARK_ADAPTER ? ", .adapter = true" : "");
         bind_splits(weight, graph, tensor);
         bind_name(weight, tensor);
         bind_init(weight, graph, constant ? NULL : info->training, tensor);
@@ -508,6 +511,17 @@ static void bind_micro_batches(struct tmpl_env *env, const struct graph *graph) 
     tmpl_set(env, "inferred", graph->micro_batches ? arena_printf(graph->arena, "%d", graph->micro_batches) : "");
 }
 
+/* The adapters among which the program chooses. */
+static void bind_adapters(struct tmpl_env *env, struct arena *arena, const struct lora_sets *sets) {
+    struct strbuf names;
+    strbuf_init(&names, arena);
+    for (int i = 0; i < sets->n; i++) strbuf_printf(&names, "%s\"%s\"", i ? ", " : "", sets->names[i]);
+    tmpl_set(env, "adapter_names", strbuf_text(&names));
+    tmpl_set(env, "adapts", sets->n ? "yes" : "");
+    tmpl_setf(env, "nadapters", "%d", sets->n);
+    tmpl_setf(env, "adapter_bytes", "%lld", (long long)sets->stride);
+}
+
 static void bind_training(struct tmpl_env *env, const struct graph *graph, const struct program_info *info) {
     const struct training *training = info->training;
     tmpl_set(env, "trains", graph_trains(graph) ? "yes" : "");
@@ -541,6 +555,7 @@ int program_make(struct program *program, const struct rankplan *plan, const str
     tmpl_set(env, "module", graph_gradient_inputs(graph) ? "yes" : "");
     bind_micro_batches(env, graph);
     bind_training(env, graph, info);
+    bind_adapters(env, arena, &info->adapters);
     bool has_constants = bind_weights(env, plan, info, &constants);
     bind_states(env, plan);
     bind_classes(env, plan, sources, extents);

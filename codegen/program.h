@@ -4,7 +4,7 @@
 
 #include "codegen/files.h"
 #include "codegen/source.h"
-#include "passes/train/training.h"
+#include "passes/train/lora.h"
 
 /* Names and options for titles, identifiers, the build file and the manifest. */
 struct program_info {
@@ -15,14 +15,15 @@ struct program_info {
     const char *arch;                          /* of GPUs, for the build file; NULL: none */
     const struct training *training;           /* NULL: inference */
     const struct decisions *decisions;
+    struct lora_sets adapters;        /* that are chosen at run time */
     const struct weight_roles *roles; /* weights that are not parameters (passes/train/roles.h); NULL: not recorded */
-    int nfiles;                       /* files of the model; the file of constants is number nfiles */
-    bool with_runtime;                /* the runtime's sources are part of the program */
-    bool copies;                      /* --weights copy: weights are loaded from slices (slices.h), not these files */
+    int nfiles; /* files of the model; the file of constants, which begins with sets of adapters, is number nfiles */
+    bool with_runtime; /* the runtime's sources are part of the program */
+    bool copies;       /* --weights copy: weights are loaded from slices (slices.h), not these files */
 };
 
 /* Generates the sources of all rank classes, the tables, the build file, and weights/constants.bin if there are
- * constants. 0, or -1 after a diagnostic. The texts lie in the graph's arena. */
+ * constants or sets of adapters. 0, or -1 after a diagnostic. The texts lie in the graph's arena. */
 int program_make(struct program *program, const struct rankplan *plan, const struct sources *sources,
                  const struct target *target, const struct program_info *info, struct diags *diags);
 

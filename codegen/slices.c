@@ -13,6 +13,7 @@
 struct finder {
     struct slices *slices;
     const struct rankplan *plan;
+    const struct lora_sets *sets;
     struct arena *arena;
     struct map keys;   /* names taken in the files */
     struct map places; /* place in the model -> index of a tensor stored there */
@@ -143,6 +144,24 @@ static int find_loaded(struct finder *finder, int id) {
     return fresh;
 }
 
+/* Adds the matrix of an adapter, as each of the sets has it. */
+static int find_sets(struct finder *finder, int id) {
+    const struct graph *graph = finder->plan->graph;
+    const struct tensor *tensor = &graph->tensors.at[id];
+    const char *place = place_text(finder, tensor);
+    const int first = finder->slices->at.n;
+    for (int i = 0; i < finder->sets->n; i++) {
+        struct sliced sliced = describe(tensor);
+        sliced.stored.offset += (uint64_t)(i * finder->sets->stride);
+        if (finder->sets->bytes) sliced.bytes = finder->sets->bytes + sliced.stored.offset;
+        add_cuts(&sliced, &graph->mesh, tensor);
+        const int at = add(finder, sliced);
+        find_owners(finder, &finder->slices->at.at[at], id);
+    }
+    map_put(&finder->places, place, strlen(place), first);
+    return first;
+}
+
 /* Lists slices by owner. Slices of a tensor that no rank loads belong to shard 0. */
 static void list_by_shard(struct slices *slices, struct arena *arena) {
     slices->of_shard = ARENA_ARRAY(arena, struct slice_list, slices->shards);
@@ -172,9 +191,10 @@ void slices_stored(struct stored_weights *weights, const struct graph *graph) {
     for (int i = 0; i < graph->parameters.n; i++) use(weights, graph, used, graph->parameters.at[i].weight);
 }
 
-void slices_find(struct slices *slices, const struct rankplan *plan, const struct stored_weights *weights) {
+void slices_find(struct slices *slices, const struct rankplan *plan, const struct stored_weights *weights,
+                 const struct lora_sets *sets) {
     struct arena *arena = plan->graph->arena;
-    struct finder finder = {.slices = slices, .plan = plan, .arena = arena};
+    struct finder finder = {.slices = slices, .plan = plan, .sets = sets, .arena = arena};
     *slices = (struct slices){.of_weight = ARENA_ARRAY(arena, int, plan->weights.n + 1),
                               .shards = mesh_size(&plan->graph->mesh)};
     map_init(&finder.keys, arena);
@@ -182,6 +202,10 @@ void slices_find(struct slices *slices, const struct rankplan *plan, const struc
     map_init(&finder.parts, arena);
     free_key(&finder, "__metadata__"); /* reserved by the format */
     for (int i = 0; i < plan->weights.n; i++) {
+        if (sets->n && plan->graph->tensors.at[plan->weights.at[i]].mark == MARK_ADAPTER) {
+            slices->of_weight[i] = find_sets(&finder, plan->weights.at[i]);
+            continue;
+        }
         slices->of_weight[i] = find_loaded(&finder, plan->weights.at[i]);
         find_owners(&finder, &slices->at.at[slices->of_weight[i]], plan->weights.at[i]);
     }

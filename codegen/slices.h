@@ -9,6 +9,7 @@
 #define CODEGEN_SLICES_H
 
 #include "passes/rank/rankplan.h"
+#include "passes/train/lora.h"
 #include "runtime/base/number/hash.h"
 
 struct slice {
@@ -48,7 +49,8 @@ struct slice_list {
 
 struct slices {
     VEC(struct sliced) at;
-    int *of_weight;              /* index into plan->weights -> index into `at` */
+    int *of_weight;              /* index into plan->weights -> index into `at`; of an adapter that of its first set,
+                                  * behind which the others follow */
     int shards;                  /* number of shards */
     struct slice_list *of_shard; /* by shard: the slices of its file; empty: it has no file */
 };
@@ -62,7 +64,8 @@ void slices_stored(struct stored_weights *weights, const struct graph *graph);
 
 /* Finds the tensors to store: those that ranks of the plan load, and weights of the imported graph from which no tensor
  * of the plan is loaded. */
-void slices_find(struct slices *slices, const struct rankplan *plan, const struct stored_weights *weights);
+void slices_find(struct slices *slices, const struct rankplan *plan, const struct stored_weights *weights,
+                 const struct lora_sets *sets);
 
 /* Allocates sliced->slices according to the cuts and sets their shapes; no shard owns them yet. */
 void slices_shape(struct sliced *sliced, struct arena *arena);

@@ -19,7 +19,7 @@
 extern "C" {
 #endif
 
-#define RT_FORMAT 26 /* version of struct rt_program; a program of another version is refused: RT_ERROR_MISMATCH */
+#define RT_FORMAT 27 /* version of struct rt_program; a program of another version is refused: RT_ERROR_MISMATCH */
 
 /* What open sizes are made of (ir/open.h), beside C's own operators. */
 static inline int64_t lesser(int64_t a, int64_t b) {
@@ -64,6 +64,7 @@ struct rt_weight {
     bool own;      /* they give each scale unit a value of its own (state/own.c): a running statistic */
     unsigned flat; /* the part is cut flat along these axes (base/shape/flat.h): bit a for axis a; 0: it is not */
     struct rt_init init;
+    bool adapter; /* a matrix of the chosen adapter (rt_set_adapter) */
 };
 
 /* Optimizer state, such as Adam's first moment: zero at first, kept from step to step. Cut like a weight. */
@@ -228,6 +229,11 @@ struct rt_program {
     const struct rt_limit *limits;
     int nlimits;
     const struct rt_weight *weights;
+    /* Adapters, among which the program chooses: their names; bytes of a file from a matrix of one to that of the
+     * next. */
+    int nadapters;
+    const char *const *adapters;
+    uint64_t adapter_bytes;
     const struct rt_state *states;
     const struct rt_rank_class *classes;
     const int *class_of_shard;          /* plan_ngpus entries */

@@ -103,6 +103,8 @@ struct rt_options {
     /* Past a second, a line on stderr says how far loading weights and reading and writing checkpoints are, if stderr
      * is a terminal. For one rank of the job. */
     bool progress;
+    /* Which of the program's adapters is applied, as in rt_set_adapter, the same on all ranks; NULL: the first. */
+    const char *adapter;
 };
 
 /* Opens a rank of a job of any number of scale units. RT_ERROR_MISMATCH: the number of ranks is not a multiple of
@@ -145,6 +147,12 @@ int rt_scale_unit(const struct rt *rt);
  * unit, not on how the model is divided among ranks. Running statistics of a training program are those of scale unit
  * 0. Collective over the job's ranks. */
 int rt_infer_step(struct rt *rt, const void *const *inputs, void *const *outputs);
+
+/* Applies another of the adapters of a program that has several (compile --adapter, repeated) from the next step on;
+ * "none": the model without any. Only their matrices are read. State that steps keep was computed with the adapter of
+ * then: rt_state_reset begins anew. RT_ERROR_USAGE: the program has no adapter of that name. Collective over the job's
+ * ranks, which all choose the same. */
+int rt_set_adapter(struct rt *rt, const char *name);
 
 /* The sizes of the steps that follow, one for each of the program's (struct PREFIX_sizes of model.h); before the first
  * call the largest. Those that the program keeps are not read. All ranks choose the same. RT_ERROR_INPUT for a size

@@ -698,6 +698,13 @@ static void put_files(json *writer, const struct program *program) {
 
 /* Text ------------------------------------------------------------------------------------------------------------- */
 
+/* Writes "adapters": the names of those among which the program chooses. */
+static void put_adapters(json *writer, const struct lora_sets *sets) {
+    rt_json_key_open(writer, "adapters", '[', RT_JSON_INLINE);
+    for (int i = 0; i < sets->n; i++) rt_json_put_text(writer, sets->names[i]);
+    rt_json_close(writer, ']');
+}
+
 /* Writes the peaks with which profiles of runs compare, as in a machine file. */
 static void put_machine(json *writer, const struct machine *machine) {
     rt_json_key_open(writer, "machine", '{', RT_JSON_INLINE);
@@ -729,6 +736,7 @@ const char *manifest_text(const struct manifest *manifest) {
     rt_json_key_text(writer, "attention", manifest->info->attention);
     if (manifest->info->weight_dtype) rt_json_key_text(writer, "weight_dtype", manifest->info->weight_dtype);
     if (manifest->info->cache_dtype) rt_json_key_text(writer, "cache_dtype", manifest->info->cache_dtype);
+    if (manifest->info->adapters.n) put_adapters(writer, &manifest->info->adapters);
     rt_json_key_text(writer, "pas", manifest->info->pas);
     if (manifest->info->training) put_training(writer, manifest->info, graph_gradient_inputs(graph) > 0);
     if (graph->micro_batches) rt_json_key_int(writer, "micro_batches", graph->micro_batches);

@@ -103,6 +103,8 @@ static void build_command(struct command *command, const char *program, int64_t 
     if (options->quiet) add_word(command, arena, "--quiet");
     if (options->verbose) add_word(command, arena, "--verbose");
     add_recording(command, options, arena);
+    if (options->adapters.all.n && is_directory(options->operand))
+        add_option(command, arena, "adapter", options->adapters.all.at[options->adapters.all.n - 1]);
     if (options->verb == VERB_TRAIN) add_training(command, options, resume, arena);
     if (options->verb == VERB_RUN) add_run(command, options, arena);
     for (int i = 0; more && i < more->all.n; i++) add_word(command, arena, more->all.at[i]);
@@ -294,6 +296,8 @@ int start_program(const struct compiled_model *compiled, const struct option_tex
     struct cli here = *all, *cli = &here;
     struct command command = {0};
     here.options = &options;
+    if (is_directory(options.operand) && options.adapters.all.n > 1)
+        return diag_error(cli->diags, 200, EXIT_USAGE, "--adapter", "one adapter at a time takes part in a program");
     if (find_machine(&options.profile, cli)) return -1;
     const char *program = arena_printf(cli->arena, "%s/build/run", compiled->directory);
     if (check_alone(program, cli)) return -1;

@@ -7,9 +7,11 @@
 
 #include "codegen/manifest/manifest.h"
 #include "codegen/slices.h"
+#include "frontend/driver/files/adapter_sets.h"
 #include "frontend/driver/files/user_ops.h"
 #include "frontend/driver/program/build_program.h"
 #include "frontend/driver/driver.h"
+#include "frontend/driver/output/location.h"
 #include "frontend/driver/reuse/reuse_keys.h"
 #include "frontend/driver/sizes_at.h"
 #include "frontend/driver/files/sliced_weights.h"
@@ -43,6 +45,7 @@ struct check {
     struct weight_roles roles;
     struct small_weights small_weights;
     struct reuse_keys keys;
+    struct lora_sets adapters;
 };
 
 static const char *path_in(const struct check *check, const char *name) {
@@ -245,6 +248,23 @@ static int check_plan(struct check *check, struct rankplan *plan) {
     return rankplan_verify(plan, check->diags);
 }
 
+/* The values of adapters are those of DIR, whose hash was checked. */
+static int read_adapters(struct check *check) {
+    const struct rt_json *list = rt_json_items(rt_json_root(check->manifest), "adapters");
+    VEC(const char *) names = {0};
+    struct rt_reason why;
+    size_t count;
+    void *bytes;
+    for (const struct rt_json *name = list; name; name = name->next)
+        VEC_PUSH(check->arena, &names, rt_json_text(name) ? rt_json_text(name) : "");
+    check->adapters = adapter_sets_of(check->graph, names.n, names.at);
+    if (!names.n || sliced_weights_present(rt_json_root(check->manifest))) return 0;
+    if (!own_file_below(check->arena, check->dir, CONSTANTS_FILE, (size_t)1 << 40, &bytes, &count, &why))
+        return unreadable(check, CONSTANTS_FILE, &why);
+    check->adapters.bytes = bytes;
+    return (int64_t)count / check->adapters.n >= check->adapters.stride ? 0 : incomplete_manifest(check);
+}
+
 static struct program_info info_of(const struct check *check, int nfiles) {
     const struct rt_json *root = rt_json_root(check->manifest);
     struct program_info info = {.model = rt_json_text(rt_json_member(root, "model")),
@@ -266,6 +286,7 @@ static struct program_info info_of(const struct check *check, int nfiles) {
     info.model_hash = reuse_keys_part(&check->keys.graph, "model");
     info.training = check->training.optimizer.row ? &check->training : NULL;
     info.decisions = &check->decisions;
+    info.adapters = check->adapters;
     info.roles = &check->roles;
     return info;
 }
@@ -325,7 +346,7 @@ static int read_slices(const struct check *check, struct slices *slices, int sha
 
 static int check_slices(const struct check *check, const struct rankplan *plan, struct slices *slices,
                         struct program *program) {
-    slices_find(slices, plan, &check->stored);
+    slices_find(slices, plan, &check->stored, &check->adapters);
     for (int shard = 0; shard < slices->shards; shard++)
         if (slices->of_shard[shard].at.n &&
             (read_slices(check, slices, shard) < 0 || add_file(check, program, slices_path(check->arena, shard)) < 0))
@@ -441,6 +462,7 @@ static int check_specimen(struct check *check, bool second, int nfiles) {
     if (!status) slices_stored(&check->stored, check->graph);
     if (!status) status = read_target(check);
     if (!status) status = read_training(check);
+    if (!status) status = read_adapters(check);
     if (!status) status = attach_model(check);
     if (!status) status = check_plan(check, &plan);
     if (!status && check_result(check, &plan, nfiles) < 0) status = check_build(check);

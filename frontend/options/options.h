@@ -134,15 +134,15 @@ struct options {
     struct option_sizes dims;
     struct option_shapes shapes;
     struct option_files binds;
-    const char *ops, *weights_from, *adapter; /* NULL: none */
-    const char *model_config;                 /* NULL: the operand is a file */
-    const char *machine;                      /* NULL: no estimate */
-    int64_t global_batch;                     /* 0: not given */
-    const char *batch_dim;                    /* the dimension of --dim that global_batch counts; NULL: not known */
-    int64_t mem_limit;                        /* bytes; 0: none */
-    int64_t search_time;                      /* seconds; 0: not given */
-    int64_t measure_topk;                     /* plans; 0: none */
-    const char *forbid, *require;             /* of autodist; NULL: not given */
+    const char *ops, *weights_from; /* NULL: none */
+    const char *model_config;       /* NULL: the operand is a file */
+    const char *machine;            /* NULL: no estimate */
+    int64_t global_batch;           /* 0: not given */
+    const char *batch_dim;          /* the dimension of --dim that global_batch counts; NULL: not known */
+    int64_t mem_limit;              /* bytes; 0: none */
+    int64_t search_time;            /* seconds; 0: not given */
+    int64_t measure_topk;           /* plans; 0: none */
+    const char *forbid, *require;   /* of autodist; NULL: not given */
     const char *dump_after, *load_plan, *save_plan, *onnx_out;
     const char *refine;       /* NULL: none */
     const char *constraints;  /* NULL: none */
@@ -152,7 +152,7 @@ struct options {
     bool train, inference, decode;
     const char *state, *weight_dtype, *loss, *optimizer, *lr_schedule, *clip_grad_norm, *ema, *amp, *fp8,
         *reducer_bucket_cap_mb, *arch;
-    struct option_texts params, inits, loras, shared;
+    struct option_texts params, inits, loras, shared, adapters;
     bool sync_batch_norm, skip_nonfinite;
     int64_t use_async_reducer;
 

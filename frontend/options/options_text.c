@@ -27,7 +27,7 @@ int options_of(const struct decision *row) {
 const char *options_compiling(const struct options *options, struct arena *arena) {
     for (int i = 0; i < OPTIONS; i++)
         if (options->given[i] && option_of_verb(&option_rows[i], VERB_PLAN) &&
-            !option_of_verb(&option_rows[i], VERB_TRAIN) &&
+            !option_of_verb(&option_rows[i], VERB_TRAIN) && !(i == OPT_ADAPTER && options->verb != VERB_SHOW) &&
             !((options->verb == VERB_SHOW || options->verb == VERB_RUN) &&
               option_of_verb(&option_rows[i], VERB_VERIFY)))
             return arena_printf(arena, "--%s", option_rows[i].name);

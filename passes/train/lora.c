@@ -258,8 +258,7 @@ static bool ends_with(const char *name, const char *end) {
     return n > m && name[n - m - 1] == '.' && strcmp(name + n - m, end) == 0;
 }
 
-/* The module of the graph that the adapter is for; NULL: none, or several. */
-static const char *find_module(const struct graph *graph, const char *name) {
+const char *lora_find(const struct graph *graph, const char *name) {
     const char *found = NULL;
     int count = 0;
     for (int i = 0; i < graph->order.n; i++) {
@@ -294,17 +293,18 @@ static int attached(void *env, int id) {
 int lora_attach(struct graph *graph, const struct lora_given *given, int n, struct diags *diags) {
     struct adapting a = {.builder = {graph, diags, NULL}, .given = given, .ngiven = n};
     a.module = ARENA_ARRAY(graph->arena, const char *, n + 1);
-    for (int i = 0; i < n; i++) a.module[i] = find_module(graph, given[i].name);
+    for (int i = 0; i < n; i++) a.module[i] = lora_find(graph, given[i].name);
     return rewrite_each(graph, attached, &a);
 }
 
 const char *lora_attached(const struct graph *graph, const struct lora_given *given) {
-    const char *module;
-    for (int t = 0; t < graph->tensors.n; t++)
-        if (matrix_of(graph, &graph->tensors.at[t], &module) == 'A' &&
-            (strcmp(module, given->name) == 0 || ends_with(module, given->name) || ends_with(given->name, module)))
-            return module;
-    return NULL;
+    const char *module, *found = NULL;
+    for (int t = 0; t < graph->tensors.n; t++) {
+        if (matrix_of(graph, &graph->tensors.at[t], &module) != 'A') continue;
+        if (strcmp(module, given->name) == 0) return module;
+        if (!found && (ends_with(module, given->name) || ends_with(given->name, module))) found = module;
+    }
+    return found;
 }
 
 /* Merged adapters -------------------------------------------------------------------------------------------------- */

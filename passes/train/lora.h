@@ -42,13 +42,28 @@ struct lora_given {
     const char *name; /* of the module, in the program that wrote the file */
     struct lora_rule rule;
     int64_t outputs, inputs;
+    int set;     /* of several, from which a program chooses at run time; else 0 */
     bool merged; /* in inference: into the weights */
     struct stored a, b;
     const void *a_bytes, *b_bytes; /* as stored */
 };
 
-/* Puts the adapters beside products of an IMPORTED graph: of the module of that name, else of the only one whose name
- * ends with it, or with whose name it ends. 0, or -1 after a diagnostic. */
+/* Sets of adapters, of which a program applies one at a time (frontend/driver/files/adapter_sets.c): set i has a matrix
+ * of MARK_ADAPTER at bytes + i * stride + stored.offset. */
+struct lora_sets {
+    int n; /* 0: none, and adapters are stored as other weights */
+    const char *const *names;
+    const unsigned char *bytes;
+    int64_t stride;
+};
+#define LORA_NO_SET "none" /* name of no set */
+
+/* The module of the graph that an adapter of that name is for: the one of that name, else the only one whose name ends
+ * with it, or with whose name it ends. NULL: none, or several. */
+const char *lora_find(const struct graph *graph, const char *name);
+
+/* Puts the adapters beside products of an IMPORTED graph, each beside that of the module that lora_find finds. 0, or -1
+ * after a diagnostic. */
 int lora_attach(struct graph *graph, const struct lora_given *given, int n, struct diags *diags);
 /* The module of the graph beside whose product the adapter was put; NULL: it has found none. */
 const char *lora_attached(const struct graph *graph, const struct lora_given *given);

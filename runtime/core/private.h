@@ -102,7 +102,8 @@ struct rt_private {
     const void **given;          /* inputs of the current step, then the controls */
     const struct rt_call *call;  /* what is executed of the current step; NULL: no step is executed */
     double control[RT_CONTROLS];
-    double lr; /* learning rate without the schedule's factor */
+    int adapter; /* the chosen one; -1: none */
+    double lr;   /* learning rate without the schedule's factor */
     struct rt_lr_schedule schedule;
     double norm, norm_scale; /* gradient norm of the last update, and RT_RESCALE at that time */
     int64_t passes;          /* training forward passes since gradients were set to zero */
@@ -199,6 +200,9 @@ int rt_take_first_unit(struct rt *rt);
 
 /* Fills RT_WEIGHTS: from the files of location.json, or from the slices in weights/. */
 int rt_load_weights(struct rt *rt);
+
+/* Takes the adapter of that name, NULL: the first, for rt_load_weights. RT_ERROR_USAGE: there is none of the name. */
+int rt_take_adapter(struct rt *rt, const char *name);
 
 /* Reads manifest.json of the program's directory, and checks its hash and that it is this program's; the caller frees
  * it. */

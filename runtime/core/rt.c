@@ -308,8 +308,10 @@ static int open_device(struct rt *rt, const struct rt_options *options) {
 /* Of the caller's options, what must be the same on all ranks. */
 static void add_terms(struct rt_terms *terms, const struct rt_options *options) {
     const char *kernels = options->kernels ? options->kernels : "auto";
+    const char *adapter = options->adapter ? options->adapter : "";
     const bool nccl = options->nccl_comm, stream = options->cuda_stream, broadcast = options->broadcast_weights;
     rt_terms_add(terms, "options.kernels", kernels, kernels);
+    rt_terms_add(terms, "options.adapter", adapter, adapter);
     rt_terms_add(terms, "options.broadcast_weights", broadcast ? "1" : "0", broadcast ? "" : NULL);
     rt_terms_add(terms, "options.nccl_comm", nccl ? "1" : "0", nccl ? "" : NULL);
     rt_terms_add(terms, "options.cuda_stream", stream ? "1" : "0", stream ? "" : NULL);
@@ -333,6 +335,7 @@ static int check_options(struct rt *rt, const struct rt_options *options) {
 static int open_rank(struct rt *rt, const struct rt_options *options, struct rt_agreed *agreed) {
     RT_TRY(check_options(rt, options));
     RT_TRY(check_program(rt));
+    RT_TRY(rt_take_adapter(rt, options->adapter));
     RT_TRY(rt_join(rt, options));
     RT_TRY(place_shard(rt));
     RT_TRY(shake_hands(rt));

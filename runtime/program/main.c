@@ -171,6 +171,7 @@ static void run_rank(struct rank *self) {
                                     .segment = self->joined ? NULL : &self->job->segment,
                                     .threads = options->threads,
                                     .kernels = options->kernels,
+                                    .adapter = options->adapter,
                                     .broadcast_weights = options->broadcast_weights,
                                     .json = options->json,
                                     .progress = self->first && !options->quiet};

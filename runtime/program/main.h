@@ -45,7 +45,8 @@ struct main_options {
         *dump_tensors, *dump_dir,    /* NULL: none; NULL: "dump" */
         *profile,                    /* machine file or ""; NULL: no profile */
         *generate, *report,          /* files: prompts, a socket; NULL: none */
-        *save_state, *load_state;    /* directories; NULL: none */
+        *save_state, *load_state,    /* directories; NULL: none */
+        *adapter;                    /* NULL: the first */
     int64_t trace_first, trace_last; /* steps; 0: those that come first */
     int threads, repeat, warmup, rank, world, steps, accumulate, shuffle, checkpoint_every, keep, eval_every,
         eval_steps, early_stop, join_timeout, stall_timeout, log_every;

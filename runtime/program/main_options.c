@@ -136,6 +136,8 @@ static const struct option_row rows[] = {
      "write outputs as OUT/<name>.npy and OUT/outputs.json"},
     {"--comm", "NAME", OPTION_TEXT, FIELD(comm), 0, MEETING,
      "auto, self, loopback (ranks are threads), shm (processes), mpi"},
+    {"--adapter", "NAME", OPTION_TEXT, FIELD(adapter), 0, SAME,
+     "which of the program's adapters is applied; none: the model without; default: the first"},
     {"--broadcast-weights", NULL, OPTION_FLAG, FIELD(broadcast_weights), 0, SAME,
      "read weights only in the first scale unit, which sends them to the others"},
     {"--threads", "T", OPTION_COUNT, FIELD(threads), 1, OWN,

@@ -15,6 +15,7 @@
 #include "base/io/safetensors.h"
 #include "base/io/sealed.h"
 #include "base/number/hash.h"
+#include "base/text/diagnostic.h"
 #include "base/text/json.h"
 #include "kernels/c/team.h"
 
@@ -94,14 +95,18 @@ static const struct rt_json *list_of(const struct rt_json *root, const char *key
     return list && list->kind == RT_JSON_ARRAY ? list : NULL;
 }
 
-/* Entries of "tensors" correspond to the program's weights, in order; "weight" of each is an index into "weights". */
+/* Entries of "tensors" correspond to the program's weights, in order; "weight" of each is an index into "weights", where
+ * the matrices of the first adapter are followed by those of the others. */
 static int find_entries(struct load_slices *slices, const struct rt_json *tensors, const struct rt_json **entries,
                         int64_t n) {
+    const struct rt *rt = slices->rt;
     int w = 0;
     int64_t at;
     for (const struct rt_json *tensor = tensors->first; tensor; tensor = tensor->next, w++) {
-        if (!rt_json_int(rt_json_member(tensor, "weight"), &at) || at < 0 || at >= n) return fail_manifest(slices->rt);
-        slices->of_weight[w] = entries[at];
+        const int set = rt->program->weights[w].adapter && rt->internal->adapter > 0 ? rt->internal->adapter : 0;
+        if (!rt_json_int(rt_json_member(tensor, "weight"), &at) || at < 0 || at >= n - set)
+            return fail_manifest(slices->rt);
+        slices->of_weight[w] = entries[at + set];
     }
     return RT_OK;
 }
@@ -259,6 +264,7 @@ struct loader {
     bool sliced; /* some weights are in slices */
     bool shared; /* the first scale unit reads stored weights and sends them to the others */
     bool reads;  /* this rank reads files */
+    bool adapts; /* only the chosen adapter is loaded */
     struct load_slices slices;
     unsigned char *staging; /* buffer for rows that are copied to their place; as large as the largest need */
 };
@@ -361,6 +367,13 @@ static void close_sources(struct loader *loader) {
 
 /* Pieces */
 
+/* True if weight `w` of the program is to be loaded; no adapter has matrices of zeros. */
+static bool is_loaded(const struct loader *loader, int w) {
+    const struct rt *rt = loader->rt;
+    const bool adapter = rt->program->weights[w].adapter;
+    return rt->rank_class->weights[w] != RT_ABSENT && (adapter ? rt->internal->adapter >= 0 : !loader->adapts);
+}
+
 static bool is_stored(const struct rt_weight *weight) {
     return weight->init.kind == RT_INIT_STORED;
 }
@@ -455,6 +468,7 @@ static int load_weight(struct loader *loader, int w) {
     struct rt_weight weight = loader->rt->program->weights[w];
     const struct rt_reader *slices = NULL;
     const bool stored = is_stored(&weight), reads = loader->reads || !stored;
+    if (weight.adapter) weight.offset += (uint64_t)loader->rt->internal->adapter * loader->rt->program->adapter_bytes;
     if (reads && stored && weight.file == RT_SLICES) RT_TRY(load_slice(&loader->slices, w, &weight, &slices));
     RT_TRY(check_weight(loader, &load, &weight, slices, w));
     if (load.end == load.part.first || load.part.row_bytes == 0) return RT_OK;
@@ -470,7 +484,7 @@ static int open_staging(struct loader *loader) {
     int64_t most = -1;
     for (int w = 0; w < rt->program->nweights; w++) {
         struct load load;
-        if (rt->rank_class->weights[w] == RT_ABSENT || !find_load(&load, loader, &rt->program->weights[w], w)) continue;
+        if (!is_loaded(loader, w) || !find_load(&load, loader, &rt->program->weights[w], w)) continue;
         if (load.staged && load.bytes > most) most = load.bytes;
     }
     if (most < 0) return RT_OK;
@@ -506,28 +520,28 @@ static int load_all(struct loader *loader) {
     rt_progress_begin(&progress, 0, !rt->internal->progress);
     for (int w = 0; w < rt->program->nweights && !status; w++) {
         rt_progress_show(&progress, "loading weights: tensor", w, rt->program->nweights, "");
-        if (rt->rank_class->weights[w] != RT_ABSENT) status = load_weight(loader, w);
+        if (is_loaded(loader, w)) status = load_weight(loader, w);
     }
     rt_progress_end(&progress);
     if (!status && loader->sliced) status = load_slices_check(&loader->slices);
     return status ? status : check_sources(loader);
 }
 
-int rt_load_weights(struct rt *rt) {
+static int load_wanted(struct rt *rt, bool adapts) {
     const struct rt_program *program = rt->program;
     const bool shared = rt->internal->broadcast_weights && rt->units->size > 1;
-    struct loader loader = {.rt = rt, .shared = shared, .reads = !shared || rt->unit == 0};
+    struct loader loader = {.rt = rt, .shared = shared, .reads = !shared || rt->unit == 0, .adapts = adapts};
     bool any = false;
     for (int w = 0; w < program->nweights; w++) {
         if (program->weights[w].file >= loader.nsources) loader.nsources = program->weights[w].file + 1;
-        if (rt->rank_class->weights[w] != RT_ABSENT) any = true;
+        if (is_loaded(&loader, w)) any = true;
     }
     if (!any) return RT_OK;
     loader.source = calloc((size_t)loader.nsources + 1, sizeof(*loader.source));
     if (!loader.source) return rt_fail_memory(rt);
     for (int w = 0; w < program->nweights; w++) {
         const struct rt_weight *weight = &program->weights[w];
-        if (rt->rank_class->weights[w] == RT_ABSENT || !is_stored(weight) || !loader.reads) continue;
+        if (!is_loaded(&loader, w) || !is_stored(weight) || !loader.reads) continue;
         if (weight->file == RT_SLICES)
             loader.sliced = true;
         else
@@ -539,4 +553,58 @@ int rt_load_weights(struct rt *rt) {
     if (loader.sliced) load_slices_close(&loader.slices);
     close_sources(&loader);
     return status;
+}
+
+int rt_load_weights(struct rt *rt) {
+    return load_wanted(rt, false);
+}
+
+/* Adapters --------------------------------------------------------------------------------------------------------- */
+
+static const char no_adapter[] = "none";
+
+/* Zeros in place of the adapter before, then the matrices of the chosen one. */
+static int load_adapter(struct rt *rt) {
+    const struct rt_program *program = rt->program;
+    struct loader loader = {.rt = rt};
+    for (int w = 0; w < program->nweights; w++) {
+        struct load load;
+        if (!program->weights[w].adapter || rt->rank_class->weights[w] == RT_ABSENT) continue;
+        if (!find_load(&load, &loader, &program->weights[w], w))
+            return check_weight(&loader, &load, &program->weights[w], NULL, w);
+        RT_TRY(program->device->zero(rt, rt->arena[RT_WEIGHTS] + load.stored.at, (size_t)load.bytes));
+    }
+    return load_wanted(rt, true);
+}
+
+/* Records that there is no adapter of the name, with those that there are. */
+static int fail_name(struct rt *rt, const char *name) {
+    const struct rt_program *program = rt->program;
+    char text[sizeof rt->internal->error] = "", meant[RT_QUOTE_BYTES + 32] = "";
+    size_t length = 0;
+    const char *near = rt_nearest(name, program->adapters, program->nadapters);
+    if (near) snprintf(meant, sizeof meant, " (did you mean '%s'?)", rt_quote_text(near).text);
+    for (int i = 0; i < program->nadapters && length < sizeof text; i++)
+        length += (size_t)snprintf(text + length, sizeof text - length, "%s, ", program->adapters[i]);
+    return rt_fail_code(rt, RT_ERROR_USAGE, RT_CODE_USAGE, "the program has no adapter '%s'%s: it has %.200s%s",
+                        rt_quote_text(name).text, meant, text, no_adapter);
+}
+
+int rt_take_adapter(struct rt *rt, const char *name) {
+    const struct rt_program *program = rt->program;
+    int i = 0;
+    if (name && !program->nadapters)
+        return rt_fail_code(rt, RT_ERROR_USAGE, RT_CODE_USAGE,
+                            "the program chooses among no adapters: compile it with --adapter DIR");
+    while (name && i < program->nadapters && strcmp(program->adapters[i], name) != 0) i++;
+    if (name && i == program->nadapters && strcmp(name, no_adapter) != 0) return fail_name(rt, name);
+    rt->internal->adapter = i < program->nadapters ? i : -1;
+    return RT_OK;
+}
+
+int rt_set_adapter(struct rt *rt, const char *name) {
+    RT_NEEDS(rt, rt);
+    RT_NEEDS(rt, name);
+    RT_TRY(rt_take_adapter(rt, name));
+    return load_adapter(rt);
 }

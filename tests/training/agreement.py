@@ -53,6 +53,7 @@ CASES = {
     "--log": [(OWN, {}, "{work}/log", None)],
     "--output-dir": [(OWN, PLAIN, "{work}/out", None)],
     "--comm": [(MEETING, {}, None, "mpi")],  # under mpirun; others say that there is no MPI
+    "--adapter": [],  # of programs that have several: tests/generate/adapters.py
     "--broadcast-weights": [(DIFFERS, {}, None, True)],
     "--threads": [(OWN, {}, "1", "2")],
     "--repeat": [(DIFFERS, PLAIN, "2", "3"), (OWN, PLAIN, "1", None)],

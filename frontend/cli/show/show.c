@@ -287,6 +287,7 @@ static struct rt_json_writer *put_all(const struct compiled_model *compiled, str
                    {"communication", put_all_communication},
                    {"live", put_all_live},
                    {"pas", put_value},
+                   {"adapters", put_value_if_any},
                    {"mesh", put_value},
                    {"schedule", put_value_if_any},
                    {"estimate", put_value_if_any},
@@ -363,6 +364,13 @@ static const char *mesh_text(const struct compiled_model *compiled, struct arena
     return strbuf_text(&text);
 }
 
+/* Adapters, of which the first takes part unless another is chosen. */
+static void put_adapters(struct strbuf *out, const struct rt_json *name) {
+    const char *before = "adapters ";
+    for (; name; name = name->next, before = ", ")
+        strbuf_printf(out, "%s%s%s", before, show_text(name, out->arena), name->next ? "" : "\n");
+}
+
 static void put_header(struct strbuf *out, const struct compiled_model *compiled) {
     const struct rt_json *root = compiled->root;
     int64_t units = compiled->runtime_ngpus / compiled->plan_ngpus;
@@ -374,6 +382,7 @@ static void put_header(struct strbuf *out, const struct compiled_model *compiled
                   show_text(rt_json_member(root, "pas"), out->arena), units, units == 1 ? "" : "s",
                   compiled->plan_ngpus, compiled->plan_ngpus == 1 ? "" : "s", *mesh ? " (" : "", mesh,
                   *mesh ? ")" : "");
+    put_adapters(out, rt_json_items(root, "adapters"));
     put_ports(out, compiled, "inputs");
     put_ports(out, compiled, "outputs");
     put_sizes(out, compiled);

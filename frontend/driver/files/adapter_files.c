@@ -10,12 +10,19 @@
 #include "runtime/base/io/file.h"
 #include "runtime/base/io/safetensors.h"
 
+/* A value of --adapter. */
+struct adapter_source {
+    const char *directory, *name; /* name: given, or that of the directory */
+    bool merged;
+};
+
 struct reader {
     struct adapter_files *files;
     struct arena *arena;
     struct diags *diags;
     const char *config, *weights; /* paths */
     const struct rt_json *root;   /* of the configuration */
+    struct adapter_source source;
     struct rt_safetensors tensors;
 };
 
@@ -102,12 +109,18 @@ static int add_adapter(struct reader *r, const struct rt_safetensor *a) {
     if (length < sizeof down || strcmp(a->name + length - (sizeof down - 1), down) != 0) {
         static const char up[] = ".lora_B.weight";
         const bool pair = length >= sizeof up && strcmp(a->name + length - (sizeof up - 1), up) == 0;
+        if (rt_has_suffix(a->name, ".base_layer.weight")) /* peft saves that of lm_head, which stays as it is */
+            return diag_remark(r->diags, r->weights, "the model's own weight is left out: %s",
+                               diag_quote(r->diags, a->name)),
+                   0;
         return pair ? 0 : bad(r, r->weights, "a tensor is no matrix of an adapter:", a->name);
     }
     const char *whole = arena_copy(r->arena, a->name, length - (sizeof down - 1));
     const struct rt_safetensor *b = rt_safetensors_find(&r->tensors, arena_printf(r->arena, "%s.lora_B.weight", whole));
     const bool has = strncmp(whole, prefix, sizeof prefix - 1) == 0;
-    struct lora_given given = {.name = arena_strdup(r->arena, has ? whole + sizeof prefix - 1 : whole)};
+    struct lora_given given = {.name = arena_strdup(r->arena, has ? whole + sizeof prefix - 1 : whole),
+                               .set = r->files->names.n ? r->files->names.n - 1 : 0,
+                               .merged = r->source.merged};
     if (!is_plain(given.name)) return bad(r, r->weights, "not the name of a module:", whole);
     if (!is_matrix(a) || !is_matrix(b) || a->dims[0] != b->dims[1] || a->dims[0] < 1)
         return bad(r, r->weights, "A and B do not fit each other:", whole);
@@ -119,15 +132,15 @@ static int add_adapter(struct reader *r, const struct rt_safetensor *a) {
     return 0;
 }
 
-/* Modules with equal options share a line. */
-static const char *join_rules(const struct adapter_files *files, struct arena *arena) {
+/* Modules from `first` on with equal options share a line. */
+static const char *join_rules(const struct adapter_files *files, int first, struct arena *arena) {
     struct strbuf lines;
     const char *last = "";
     strbuf_init(&lines, arena);
-    for (int i = 0; i < files->all.n; i++) {
+    for (int i = first; i < files->all.n; i++) {
         const char *options = strchr(files->all.at[i].rule.text, ':');
         const bool same = strcmp(options, last) == 0;
-        if (i && !same) strbuf_printf(&lines, "%s\n", last);
+        if (i > first && !same) strbuf_printf(&lines, "%s\n", last);
         strbuf_printf(&lines, "%s%s", same ? "," : "", files->all.at[i].name);
         last = options;
     }
@@ -139,17 +152,43 @@ static void free_safetensors(void *file) {
     rt_safetensors_free(file);
 }
 
-int adapter_files_read(struct adapter_files *files, const char *text, struct arena *arena, struct diags *diags) {
-    static const char merge[] = ":merge";
-    const size_t length = strlen(text), end = sizeof merge - 1;
-    const bool merged = length > end && strcmp(text + length - end, merge) == 0;
-    const char *directory = merged ? arena_copy(arena, text, length - end) : text;
+/* DIR, DIR:merge or DIR:name=N. */
+static struct adapter_source parse_source(const char *text, struct arena *arena) {
+    static const char merge[] = ":merge", name[] = ":name=";
+    const char *colon = strrchr(text, ':');
+    struct adapter_source source = {.directory = text};
+    source.merged = colon && strcmp(colon, merge) == 0;
+    if (colon && strncmp(colon, name, sizeof name - 1) == 0) source.name = colon + sizeof name - 1;
+    size_t length = source.merged || source.name ? (size_t)(colon - text) : strlen(text);
+    while (length > 1 && text[length - 1] == '/') length--;
+    source.directory = arena_copy(arena, text, length);
+    if (!source.name) source.name = options_file_name(rt_path_name(source.directory), arena);
+    return source;
+}
+
+static int add_name(struct adapter_files *files, const char *name, struct arena *arena, struct diags *diags) {
+    const char *quoted = diag_quote(diags, name);
+    if (!is_plain(name) || strcmp(name, LORA_NO_SET) == 0)
+        return diag_error(diags, 205, EXIT_USAGE, "--adapter", "%s is no name of an adapter", quoted);
+    for (int i = 0; i < files->names.n; i++) {
+        if (strcmp(files->names.at[i], name) != 0) continue;
+        diag_error(diags, 205, EXIT_USAGE, "--adapter", "two adapters have the name %s", quoted);
+        return diag_help(diags, "DIR:name=N gives an adapter another name than its directory's"), -1;
+    }
+    VEC_PUSH(arena, &files->names, name);
+    return 0;
+}
+
+/* Reads one directory; *hash is that of its matrices and rules. */
+static int read_source(struct adapter_files *files, struct adapter_source source, struct rt_hash *hash,
+                       struct arena *arena, struct diags *diags) {
     struct reader *r = ARENA_NEW(arena, struct reader);
     struct rt_reason why;
     struct weight_file mapped;
-    *r = (struct reader){.files = files, .arena = arena, .diags = diags};
-    r->config = arena_printf(arena, "%s/" ADAPTER_CONFIG, directory);
-    r->weights = files->weights = arena_printf(arena, "%s/" ADAPTER_WEIGHTS, directory);
+    const int before = files->all.n;
+    *r = (struct reader){.files = files, .arena = arena, .diags = diags, .source = source};
+    r->config = arena_printf(arena, "%s/" ADAPTER_CONFIG, source.directory);
+    r->weights = arena_printf(arena, "%s/" ADAPTER_WEIGHTS, source.directory);
     struct rt_json_document *document = own_json(arena, r->config, &why);
     if (!document) return refuse(r, r->config, &why);
     r->root = rt_json_root(document);
@@ -159,7 +198,34 @@ int adapter_files_read(struct adapter_files *files, const char *text, struct are
     arena_own(arena, &r->tensors, free_safetensors);
     for (int64_t i = 0; i < r->tensors.n; i++)
         if (add_adapter(r, &r->tensors.at[i]) < 0) return -1;
-    for (int i = 0; i < files->all.n; i++) files->all.at[i].merged = merged;
-    files->rules = arena_printf(arena, "%s%s", merged ? "merge\n" : "", join_rules(files, arena));
-    return files->all.n ? 0 : bad(r, r->weights, "there is no adapter in", r->weights);
+    rt_hash_start(hash);
+    rt_hash_text(hash, join_rules(files, before, arena));
+    rt_hash_field(hash, mapped.bytes, (size_t)mapped.count);
+    if (!files->names.n) files->weights = r->weights;
+    return files->all.n > before ? 0 : bad(r, r->weights, "there is no adapter in", r->weights);
+}
+
+int adapter_files_read(struct adapter_files *files, const struct options *options, struct arena *arena,
+                       struct diags *diags) {
+    const struct option_texts *given = &options->adapters;
+    struct strbuf rules;
+    strbuf_init(&rules, arena);
+    for (int i = 0; i < given->all.n; i++) {
+        const struct adapter_source source = parse_source(given->all.at[i], arena);
+        const bool alone = source.merged || options->train;
+        char hex[RT_HASH_HEX];
+        struct rt_hash hash;
+        if (alone && given->all.n > 1)
+            return diag_error(diags, 201, EXIT_USAGE, "--adapter", "one adapter at a time is %s",
+                              source.merged ? "merged" : "trained");
+        if (!alone && add_name(files, source.name, arena, diags) < 0) return -1;
+        if (read_source(files, source, &hash, arena, diags) < 0) return -1;
+        rt_hash_hex(&hash, hex);
+        if (alone)
+            strbuf_printf(&rules, "%s%s", source.merged ? "merge\n" : "", join_rules(files, 0, arena));
+        else
+            strbuf_printf(&rules, "%s%s %s", i ? ", " : "", source.name, hex);
+    }
+    files->rules = given->all.n ? strbuf_text(&rules) : NULL;
+    return 0;
 }

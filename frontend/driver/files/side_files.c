@@ -264,7 +264,7 @@ int side_files_read(struct side_files *files, const struct options *options, str
     if (files->own_mesh && side_files_check_mesh(files, options, diags) < 0) return -1;
     if (options->ops && user_ops_read(arena, diags, options->ops, &files->operators, files->ops_hash) < 0) return -1;
     if (options->weights_from && hash_names(&reader) < 0) return -1;
-    if (options->adapter && adapter_files_read(&files->adapters, options->adapter, arena, diags) < 0) return -1;
+    if (adapter_files_read(&files->adapters, options, arena, diags) < 0) return -1;
     if (small_weights_parse(&files->small_weights, options->weight_dtype, arena, diags) < 0) return -1;
     if (read_generation(&reader) < 0) return -1;
     return read_binds(&reader) < 0 ? -1 : read_loss(&reader);

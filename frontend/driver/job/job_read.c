@@ -7,6 +7,7 @@
 
 #include "frontend/config/config.h"
 #include "frontend/driver/annotations/annotations.h"
+#include "frontend/driver/files/adapter_sets.h"
 #include "frontend/driver/files/sliced_weights.h"
 #include "frontend/driver/files/user_ops.h"
 #include "frontend/driver/files/weight_files.h"
@@ -304,16 +305,18 @@ static void bind_branch(struct job *job, struct import_options *import) {
                 "input '" IMPORT_BRANCH "' is true: the decoder has caches, which are empty at first");
 }
 
-/* --adapter: the file of the matrices follows those of the model. */
+/* --adapter: the file of the matrices follows those of the model; that of sets is the file of constants. */
 static int attach_adapters(struct job *job) {
     struct adapter_files *adapters = &job->side.adapters;
-    int none = 0;
+    int none = 0, status;
     for (int i = 0; i < adapters->all.n; i++)
         adapters->all.at[i].a.file = adapters->all.at[i].b.file = job->model->files.n;
     if (!adapters->all.n) return 0;
     if (job->options->train && adapters->all.at[0].merged)
         return diag_error(job->diags, 201, EXIT_USAGE, "--adapter", "adapters are merged for inference only");
-    if (lora_attach(job->graph, adapters->all.at, adapters->all.n, job->diags) < 0) return -1;
+    status = adapters->names.n ? adapter_sets_attach(job->graph, adapters, job->model->files.n, job->diags)
+                               : lora_attach(job->graph, adapters->all.at, adapters->all.n, job->diags);
+    if (status < 0) return -1;
     for (int i = 0; i < adapters->all.n; i++) {
         if (lora_attached(job->graph, &adapters->all.at[i])) continue;
         const char *name = diag_quote(job->diags, adapters->all.at[i].name);
@@ -367,7 +370,7 @@ static int import_onnx(struct job *job) {
     import.operators = job->side.operators;
     import.command = options->command;
     import.train = options->train;
-    import.keeps = job->side.adapters.weights || options->loras.all.n;
+    import.keeps = job->side.adapters.all.n || options->loras.all.n;
     import.sync_batch_norm = options->sync_batch_norm;
     import.loss = options->loss;
     import.loss_weights = job->side.loss_weights;

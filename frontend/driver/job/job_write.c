@@ -8,6 +8,7 @@
 #include "frontend/driver/output/output.h"
 #include "frontend/driver/job/job.h"
 #include "frontend/driver/output/location.h"
+#include "frontend/driver/files/adapter_sets.h"
 #include "frontend/driver/files/sliced_weights.h"
 #include "frontend/driver/files/weight_files.h"
 #include "ir/base/own.h"
@@ -53,7 +54,7 @@ static int copy_weights(struct job *job, struct output *output, struct program *
     const int nfiles = job->keys.files.n;
     struct slices_source *sources = ARENA_ARRAY(job->arena, struct slices_source, nfiles + 1);
     int64_t *bytes = ARENA_ARRAY(job->arena, int64_t, nfiles + 1);
-    slices_find(&job->slices, &job->plan, &job->stored);
+    slices_find(&job->slices, &job->plan, &job->stored, &job->info.adapters);
     if (open_sources(job, sources, bytes) < 0 || weight_files_check(&job->slices, nfiles, bytes, job->diags) < 0)
         return -1;
     for (int shard = 0; shard < job->slices.shards; shard++) {
@@ -111,6 +112,7 @@ static int build_staged(struct job *job, struct output *output) {
 static int make_program(struct job *job, struct program *program, const char **imported) {
     *imported = text_print(job->arena, job->graph);
     job->info.training = job_training(job);
+    job->info.adapters = adapter_sets_fill(job->graph, &job->side.adapters, job->arena);
     if (job->info.copies) slices_stored(&job->stored, job->graph);
     if (job_plan(job) < 0 ||
         program_make(program, &job->plan, &job->sources, job_target(job), &job->info, job->diags) < 0)

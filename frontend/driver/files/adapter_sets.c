@@ -1,0 +1,125 @@
+/* Note [Sets of adapters]
+ *
+ * A program with several adapters has the matrices of one: beside each product that any of them adapts, A and B of the
+ * largest r among them. They are loaded as weights are, cut as the plan cuts them. To choose another adapter is to load
+ * its matrices into their place: kernels, plan and memory are those of a program with one adapter.
+ *
+ * The values of an adapter for these matrices are a set. A and B end with zeros where its r is smaller, and are zeros
+ * where it adapts nothing. B contains the scale, which differs between adapters, so that the graph has none. Sets have
+ * equal sizes and lie one after the other: the graph says where a matrix lies in set 0, and set i has it i * stride bytes
+ * further. They lie at the beginning of the file of constants; with --weights copy each has slices of its own. */
+#include "frontend/driver/files/adapter_sets.h"
+
+#include <string.h>
+
+enum { ALIGNMENT = 64 }; /* of matrices in a set, bytes */
+
+static int64_t aligned(int64_t bytes) {
+    return (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+}
+
+static int contradiction(struct diags *diags, const struct lora_given *given, const char *what) {
+    return diag_error(diags, 393, EXIT_MISMATCH, "--adapter", "%s %s", what, diag_quote(diags, given->name));
+}
+
+/* Enlarges r of the module for an adapter, or begins with it. */
+static int merge_given(struct lora_given *module, const struct lora_given *given, const char *name,
+                       struct diags *diags) {
+    if (!module->name) {
+        *module = *given;
+        module->name = name;
+        return 0;
+    }
+    if (module->set == given->set) return contradiction(diags, given, "there are two matrices for the module of");
+    if (module->inputs != given->inputs || module->outputs != given->outputs)
+        return contradiction(diags, given, "adapters have different numbers of inputs or outputs for");
+    module->set = given->set;
+    if (given->rule.r > module->rule.r) module->rule.r = given->rule.r;
+    return 0;
+}
+
+static struct stored place(int file, enum rt_dtype dtype, int64_t rows, int64_t columns, int64_t *end) {
+    const struct stored stored = {.file = file, .offset = (uint64_t)*end, .dtype = dtype};
+    *end = aligned(*end + rows * columns * (int64_t)rt_dtype_bytes(dtype));
+    return stored;
+}
+
+int adapter_sets_attach(struct graph *graph, const struct adapter_files *files, int file, struct diags *diags) {
+    struct lora_given *modules = ARENA_ARRAY(graph->arena, struct lora_given, files->all.n + 1);
+    enum rt_dtype dtype = RT_F32;
+    int64_t end = 0;
+    int n = 0;
+    for (int i = 0; i < files->all.n; i++) {
+        const struct lora_given *given = &files->all.at[i];
+        const char *name = lora_find(graph, given->name);
+        int m = 0;
+        if (!name) continue; /* attach_adapters reports it */
+        while (m < n && strcmp(modules[m].name, name) != 0) m++;
+        if (merge_given(&modules[m], given, name, diags) < 0) return -1;
+        if (given->a.dtype == RT_F64) dtype = RT_F64;
+        if (m == n) n++;
+    }
+    for (int m = 0; m < n; m++) {
+        struct lora_given *module = &modules[m];
+        const int64_t r = (int64_t)module->rule.r;
+        module->rule = (struct lora_rule){.r = (double)r, .alpha = (double)r};
+        module->a = place(file, dtype, r, module->inputs, &end);
+        module->b = place(file, dtype, module->outputs, r, &end);
+        module->a_bytes = module->b_bytes = NULL;
+    }
+    return lora_attach(graph, modules, n, diags);
+}
+
+static const struct tensor *matrix_of(const struct graph *graph, const char *module, char matrix) {
+    for (int t = 0; t < graph->tensors.n; t++) {
+        const struct tensor *tensor = &graph->tensors.at[t];
+        const char *of;
+        if (tensor->mark == MARK_ADAPTER && lora_matrix_of_name(graph->arena, tensor->name, &of) == matrix &&
+            strcmp(of, module) == 0)
+            return tensor;
+    }
+    return NULL;
+}
+
+/* Writes `rows` rows of `columns` values, times `scale`, to the beginning of the matrix in a set. */
+static void put_matrix(unsigned char *set, const struct tensor *matrix, const void *bytes, enum rt_dtype dtype,
+                       int64_t rows, int64_t columns, double scale, struct arena *arena) {
+    const size_t row = (size_t)matrix->dims[1] * rt_dtype_bytes(matrix->stored.dtype);
+    double *values = ARENA_ARRAY(arena, double, columns + 1);
+    for (int64_t i = 0; i < rows; i++) {
+        rt_convert(values, RT_F64, (const char *)bytes + i * columns * (int64_t)rt_dtype_bytes(dtype), dtype,
+                   (size_t)columns);
+        for (int64_t k = 0; k < columns; k++) values[k] *= scale;
+        rt_convert(set + matrix->stored.offset + (size_t)i * row, matrix->stored.dtype, values, RT_F64,
+                   (size_t)columns);
+    }
+}
+
+struct lora_sets adapter_sets_of(const struct graph *graph, int n, const char *const *names) {
+    struct lora_sets sets = {.n = n, .names = names};
+    for (int t = 0; t < graph->tensors.n; t++) {
+        const struct tensor *tensor = &graph->tensors.at[t];
+        if (tensor->mark != MARK_ADAPTER) continue;
+        const int64_t size = tensor_elements(tensor) * (int64_t)rt_dtype_bytes(tensor->stored.dtype);
+        const int64_t end = aligned((int64_t)tensor->stored.offset + size);
+        if (end > sets.stride) sets.stride = end;
+    }
+    return sets;
+}
+
+struct lora_sets adapter_sets_fill(const struct graph *graph, const struct adapter_files *files, struct arena *arena) {
+    struct lora_sets sets = adapter_sets_of(graph, files->names.n, files->names.at);
+    if (!sets.n) return sets;
+    unsigned char *bytes = ARENA_ARRAY(arena, unsigned char, sets.n *sets.stride + 1);
+    for (int i = 0; i < files->all.n; i++) {
+        const struct lora_given *given = &files->all.at[i];
+        const char *module = lora_attached(graph, given);
+        unsigned char *set = bytes + given->set * sets.stride;
+        const int64_t r = (int64_t)given->rule.r;
+        put_matrix(set, matrix_of(graph, module, 'A'), given->a_bytes, given->a.dtype, r, given->inputs, 1, arena);
+        put_matrix(set, matrix_of(graph, module, 'B'), given->b_bytes, given->b.dtype, given->outputs, r,
+                   lora_scale(&given->rule), arena);
+    }
+    sets.bytes = bytes;
+    return sets;
+}
