@@ -35,10 +35,12 @@ struct pattern {
 /* No factors, operands without dimensions. Memory is used again if it suffices. The factors are set when they are
  * added: they are large, and nodes are bound many times. */
 static void begin(struct dims *dims, int ninputs, int noutputs) {
-    if (ninputs + noutputs > dims->ninputs + dims->noutputs)
-        dims->operand = ARENA_ARRAY(dims->arena, struct operand, ninputs + noutputs);
-    else
-        memset(dims->operand, 0, (size_t)(ninputs + noutputs) * sizeof *dims->operand);
+    const int n = ninputs + noutputs;
+    if (n > FEW_OPERANDS && n > dims->ninputs + dims->noutputs)
+        dims->operand = ARENA_ARRAY(dims->arena, struct operand, n);
+    else if (n <= FEW_OPERANDS)
+        dims->operand = dims->few;
+    memset(dims->operand, 0, (size_t)n * sizeof *dims->operand);
     dims->ninputs = ninputs, dims->noutputs = noutputs;
     dims->alternative = dims->nfactors = 0, dims->points = 0;
 }

@@ -25,7 +25,7 @@
 
 #include "ir/ir.h"
 
-enum { MAX_FACTORS = 32 };
+enum { MAX_FACTORS = 32, FEW_OPERANDS = 6 };
 
 enum factor_kind { FACTOR_PASS, FACTOR_SUM, FACTOR_MAX, FACTOR_MIN, FACTOR_WHOLE, FACTOR_HALO };
 
@@ -51,15 +51,16 @@ struct operand {
         reduced; /* of an output whose reduction is another than the factors' kind; FACTOR_PASS: it is not */
 };
 
-/* An annotation bound to a node. Operands are the inputs, then the outputs; an omitted input has ndim 0. */
+/* An annotation bound to a node. Operands are the inputs, then the outputs; an omitted input has ndim 0. Not to be
+ * copied by value: `operand` may be `few`. */
 struct dims {
     struct arena *arena;
     int alternative; /* which of the annotation's alternatives fits */
     int nfactors;
-    struct factor factor[MAX_FACTORS];
     int ninputs, noutputs;
-    struct operand *operand;
-    double points; /* size of the iteration space; 0: the product of all factors */
+    struct operand *operand, few[FEW_OPERANDS]; /* more are in the arena */
+    double points;                              /* size of the iteration space; 0: the product of all factors */
+    struct factor factor[MAX_FACTORS];
 };
 
 /* Binds the annotation of the node's operator to the shapes of its inputs (the outputs need none): 0, or -1 with the

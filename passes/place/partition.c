@@ -454,7 +454,7 @@ static int original_before(const struct graph *graph, const bool *everywhere, in
 }
 
 static void read_originals(const struct graph *graph) {
-    if (!graph->train) return;
+    if (!graph->train || mesh_axis(&graph->mesh, AXIS_PIPELINE) < 0) return;
     bool *everywhere = stage_recomputed(graph); /* and without communication */
     for (int i = 0; i < graph->order.n; i++) {
         const int id = graph->order.at[i];

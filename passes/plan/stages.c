@@ -50,9 +50,9 @@ bool *stage_recomputed(const struct graph *whole) {
     for (int i = 0; i < graph->order.n; i++) {
         int id = graph->order.at[i];
         const struct node *node = &graph->nodes.at[id];
-        bool all = is_cheap(graph, node, most);
+        bool all = true;
         for (int k = 0; k < node->ninputs && all; k++) all = is_everywhere(graph, recomputed, node->inputs[k], most);
-        recomputed[id] = all;
+        recomputed[id] = all && is_cheap(graph, node, most);
     }
     return recomputed;
 }

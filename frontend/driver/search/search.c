@@ -380,32 +380,36 @@ static int refuse(const struct searching *s) {
 
 /* A candidate, and its class: 0 planned, 1 expected to fit, 2 only bounded, 3 not expected to fit, 4 refused. */
 struct ranked {
-    struct candidate candidate;
-    int class;
+    double seconds;
+    int class, candidate;
 };
 
 static int by_time(const void *left, const void *right) {
     const struct ranked *a = left, *b = right;
     if (a->class != b->class) return a->class - b->class;
-    return (a->candidate.seconds > b->candidate.seconds) - (a->candidate.seconds < b->candidate.seconds);
+    if (a->seconds != b->seconds) return a->seconds < b->seconds ? -1 : 1;
+    return a->candidate - b->candidate;
 }
 
 /* Sorts the candidates, the chosen one first. */
 static void sort(struct search *search, const struct candidate *chosen, struct arena *arena) {
     struct ranked *ranked = ARENA_ARRAY(arena, struct ranked, search->all.n);
+    struct candidate *sorted = ARENA_ARRAY(arena, struct candidate, search->all.n);
     for (int i = 0; i < search->all.n; i++) {
         struct candidate *c = &search->all.at[i];
         const bool small = c->memory <= search->limit;
         if (c->step == SEARCH_BOUNDED) c->seconds = fmax(c->seconds, search->families.at[c->family].least);
-        ranked[i] = (struct ranked){*c, c->refused                  ? 4
-                                        : c->step == SEARCH_PLANNED ? 0
-                                        : !small                    ? 3
-                                        : c->step == SEARCH_BOUNDED ? 2
-                                                                    : 1};
-        if (c == chosen) ranked[i].class = -1;
+        const int class = c == chosen                 ? -1
+                          : c->refused                ? 4
+                          : c->step == SEARCH_PLANNED ? 0
+                          : !small                    ? 3
+                          : c->step == SEARCH_BOUNDED ? 2
+                                                      : 1;
+        ranked[i] = (struct ranked){c->seconds, class, i};
     }
     qsort(ranked, (size_t)search->all.n, sizeof *ranked, by_time);
-    for (int i = 0; i < search->all.n; i++) search->all.at[i] = ranked[i].candidate;
+    for (int i = 0; i < search->all.n; i++) sorted[i] = search->all.at[ranked[i].candidate];
+    search->all.at = sorted;
 }
 
 int search_plan(const struct options *options, struct arena *arena, struct diags *diags, struct search *search) {

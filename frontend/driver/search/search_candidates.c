@@ -254,6 +254,12 @@ int search_keep_partial(struct search *search, const struct plan *partial, struc
 
 /* Listing ---------------------------------------------------------------------------------------------------------- */
 
+/* A schedule that candidates may have, as the user names it; NULL: the default. */
+struct listed_schedule {
+    const char *text;
+    struct schedule_choice choice;
+};
+
 struct listing {
     struct search *search;
     const struct options *options;
@@ -261,6 +267,7 @@ struct listing {
     bool trains;
     int64_t experts;
     int layers, devices;
+    VEC(struct listed_schedule) schedules; /* the first: that of the options, or the default */
 };
 
 /* Sequences of each rank's micro-batch, at most, where that is searched: all that divide those of a step. */
@@ -278,45 +285,26 @@ static bool is_allowed(const struct listing *l, const struct candidate *c) {
     return search_ways(c, AXIS_DATA) == 1 && (int64_t)unit_size(c) * c->units == options->runtime_ngpus;
 }
 
-/* True if the candidate may have that many stages on each rank: micro-batches come in groups of as many as there are
- * ranks, and more than two stages have two layers each at least. */
-static bool may_interleave(const struct listing *l, const struct candidate *c, int stages) {
-    const int64_t ranks = search_ways(c, AXIS_PIPELINE);
-    return search_micro_batches(l->options, c) % ranks == 0 && (stages == 2 || 2 * stages * ranks <= l->layers);
+/* True if the search lists the candidate with that schedule. Micro-batches of interleaved stages come in groups of as
+ * many as there are ranks, and more than two stages of a rank have two layers each at least. Zero-bubble schedules keep
+ * what recomputation would not. With more than twice as many micro-batches as ranks, chimera waits as long as 1f1b. */
+static bool may_have_schedule(const struct listing *l, const struct candidate *c,
+                              const struct schedule_choice *schedule) {
+    const int64_t ranks = search_ways(c, AXIS_PIPELINE), micro = search_micro_batches(l->options, c);
+    const int stages = schedule->chunks;
+    if (schedule->kind->splits) return !c->decisions.recompute;
+    if (schedule->kind->is_v) return micro <= 2 * ranks;
+    return stages == 1 || (micro % ranks == 0 && (stages == 2 || 2 * stages * ranks <= l->layers));
 }
 
-static void add(const struct listing *l, struct candidate candidate) {
-    candidate.schedule = schedule_of(candidate.decisions.schedule, l->arena);
-    VEC_PUSH(l->arena, &l->search->all, candidate);
-}
-
-static void add_interleaved(const struct listing *l, struct candidate candidate) {
-    static const char *const all[] = {"interleaved:v=2", "interleaved:v=3", "interleaved:v=4", "interleaved:v=6",
-                                      "interleaved:v=8"};
-    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
-        candidate.decisions.schedule = all[i];
-        if (may_interleave(l, &candidate, schedule_of(all[i], l->arena).chunks)) add(l, candidate);
-    }
-}
-
-/* The values that one option of a candidate may have: the one that is given, or all. Zero-bubble schedules keep what
- * recomputation would not. With twice as many micro-batches as pipeline ranks, chimera waits as long as 1f1b. */
+/* The values that one option of a candidate may have: the one that is given, or all. */
 static void add_schedules(const struct listing *l, struct candidate candidate) {
-    const int ranks = search_ways(&candidate, AXIS_PIPELINE);
-    const bool varies = l->trains && ranks > 1 && !search_own(&candidate) && !l->options->given[OPT_SCHEDULE];
-    const struct {
-        const char *name;
-        bool listed;
-    } schedules[] = {{varies ? NULL : l->options->decisions.schedule, true},
-                     {"zb-h1", varies && !candidate.decisions.recompute},
-                     {"zb-h2", varies && !candidate.decisions.recompute},
-                     {"zb-v", varies && !candidate.decisions.recompute},
-                     {"chimera", varies && search_micro_batches(l->options, &candidate) <= 2 * ranks}};
-    for (size_t s = 0; s < sizeof schedules / sizeof *schedules; s++) {
-        candidate.decisions.schedule = schedules[s].name;
-        if (schedules[s].listed) add(l, candidate);
+    const bool varies = l->trains && search_ways(&candidate, AXIS_PIPELINE) > 1 && !search_own(&candidate) &&
+                        !l->options->given[OPT_SCHEDULE];
+    for (int s = 0; s < (varies ? l->schedules.n : 1); s++) {
+        candidate.decisions.schedule = l->schedules.at[s].text, candidate.schedule = l->schedules.at[s].choice;
+        if (!s || may_have_schedule(l, &candidate, &candidate.schedule)) VEC_PUSH(l->arena, &l->search->all, candidate);
     }
-    if (varies) add_interleaved(l, candidate);
 }
 
 /* True if the candidate may have that many ZeRO groups: those whose ranks fill the domains of a level, since links are
@@ -459,7 +447,18 @@ static void add_unequal(const struct listing *l) {
 
 void search_list(struct search *search, bool trains, int64_t experts, int layers) {
     const struct options *options = search->given;
-    const struct listing l = {search, options, search->arena, trains, experts, layers, (int)options->runtime_ngpus};
+    struct listing l = {.search = search,
+                        .options = options,
+                        .arena = search->arena,
+                        .trains = trains,
+                        .experts = experts,
+                        .layers = layers,
+                        .devices = (int)options->runtime_ngpus};
+    const char *text = options->decisions.schedule;
+    for (int i = 0; !i || text; text = schedule_proposed(i++)) {
+        const struct listed_schedule schedule = {text, schedule_of(text, search->arena)};
+        VEC_PUSH(search->arena, &l.schedules, schedule);
+    }
     add_meshes(&l, search_one_rank(options), 0, l.devices);
     add_unequal(&l);
 }

@@ -45,7 +45,10 @@ static int count_forward(const struct graph *graph) {
 static double *crossings(const struct graph *whole, const struct machine *machine, const bool *recomputed,
                          const int *position, int n) {
     const struct graph *graph = graph_typical(whole, whole->arena);
-    const struct machine_group farthest = {machine, 2, INFINITY};
+    const struct mesh *mesh = &graph->mesh;
+    const int axis = mesh_pipeline_axis(mesh);
+    const struct machine_group stages = {machine, mesh->axis[axis].size, mesh_stride(mesh, axis, 0)};
+    const struct machine_group farthest = {machine, 2, stages.ranks * stages.stride / 2};
     const int times = graph->train ? 2 : 1;
     const double first = times * machine_link(&farthest, COLLECTIVE_SEND).latency;
     double *cross = ARENA_ARRAY(graph->arena, double, n + 2);

@@ -204,6 +204,14 @@ static const struct schedule_kind *find_kind(const char *name, size_t length) {
     return NULL;
 }
 
+const char *schedule_proposed(int i) {
+    for (int k = 0; k < KINDS * SCHEDULE_PROPOSED; k++) {
+        const char *text = kinds[k / SCHEDULE_PROPOSED].proposed[k % SCHEDULE_PROPOSED];
+        if (text && i-- == 0) return text;
+    }
+    return NULL;
+}
+
 bool schedule_is_known(const char *text) {
     return strchr(text, '\n') || find_kind(text, strcspn(text, ":")) != NULL;
 }

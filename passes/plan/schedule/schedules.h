@@ -24,6 +24,8 @@ struct column {
     int repeat_first, repeat_end;
 };
 
+enum { SCHEDULE_PROPOSED = 5 };
+
 /* A row of schedules.def. */
 struct schedule_kind {
     const char *name;
@@ -32,6 +34,7 @@ struct schedule_kind {
     const char *options;
     bool splits, is_v, infers;
     double kept; /* 0: 1.2 */
+    const char *proposed[SCHEDULE_PROPOSED];
 };
 
 /* A schedule as the user names it: a row, and the number of chunks of each coordinate; or a grid (schedule_grid.h). */
@@ -45,6 +48,9 @@ struct schedule_choice {
 extern const char *const schedule_default;
 /* The only schedule of programs that are not trained. */
 extern const char *const schedule_of_inference;
+
+/* The schedules that a search proposes beside the default, as the user names them: number `i`; NULL after the last. */
+const char *schedule_proposed(int i);
 
 /* True if a row has the name, which options may follow. */
 bool schedule_is_known(const char *text);
