@@ -52,16 +52,18 @@ static double layer_activations(const struct search *search, const struct candid
     return base->layer[OUTCOME_OTHERS] - (gathers ? base->layer[OUTCOME_WEIGHTS] / 2 : 0);
 }
 
+enum { BOUNDARY = 4 };
+
 /* Bytes of all layers that ranks keep of each micro-batch in flight, in slots, where less memory is shared than in the
- * base. Layers that are recomputed as a whole keep one value each, and each stage has four more of what crosses its
- * boundary: what it receives and sends, forward and backward. Other values that are recomputed are in memory for one
- * micro-batch at a time. */
+ * base. Layers that are recomputed as a whole keep one value each, and each stage has BOUNDARY more of what crosses its
+ * boundary: what it receives and sends, forward and backward, or of two micro-batches of inference. Other values that
+ * are recomputed are in memory for one micro-batch at a time. */
 static double kept_activations(const struct candidate *c, const struct outcome *base, double of_layers) {
-    static const double boundary = 4, recomputed = 0.88;
+    static const double recomputed = 0.88;
     const double stages = (double)c->schedule.chunks * search_ways(c, AXIS_PIPELINE),
                  kept = schedule_kept(&c->schedule);
     if (!recomputes_all(c) || !base->layers) return of_layers * kept * (c->decisions.recompute ? recomputed : 1);
-    return kept * (of_layers + boundary * stages * fmin(base->crossing, of_layers / base->layers));
+    return kept * (of_layers + BOUNDARY * stages * fmin(base->crossing, of_layers / base->layers));
 }
 
 struct schedule_outline search_outline(const struct search *search, const struct candidate *c) {
@@ -88,6 +90,7 @@ double search_activations(const struct search *search, const struct candidate *c
     const double kept = share * kept_activations(c, base, of_layers);
     const struct schedule_outline outline = search_outline(search, c);
     const double first = kept * outline.slots / stages;
+    if (base->part[OUTCOME_UPDATE] == 0) return others + first + BOUNDARY * base->crossing;
     if (!base->layers || has_both_ends(c) || recomputes_all(c)) return others + first;
     const double rest = search_rest(base), longest = (base->layers + rest) / stages / base->layers;
     const double shortest = fmax(0, longest - rest / base->layers);
@@ -195,28 +198,12 @@ static double layer_seconds(const struct candidate *c, int stage) {
     return search_working(of->layer);
 }
 
-/* True if the candidate's stages can have all layers in that time. What is no layer is in the last one. */
-static bool can_compute(const struct candidate *c, double rest, double seconds) {
+/* The seconds of the slowest of unequal stages. */
+static double slowest_unequal(const struct search *search, const struct candidate *c) {
     const int stages = search_ways(c, AXIS_PIPELINE);
-    int layers = 0;
-    for (int stage = 0; stage < stages; stage++) {
-        const double each = layer_seconds(c, stage), left = seconds / each - (stage == stages - 1 ? rest : 0);
-        if (left < 0) return false;
-        layers += (int)fmin(left * (1 + 1e-9), c->base->layers);
-    }
-    return layers >= c->base->layers;
-}
-
-/* The seconds of the slowest of unequal stages, which have whole layers. */
-static double slowest_unequal(const struct candidate *c, double rest) {
-    double least = INFINITY;
-    for (int stage = 0; stage < search_ways(c, AXIS_PIPELINE); stage++)
-        for (int layers = 0; layers <= c->base->layers; layers++) {
-            const double last = stage == search_ways(c, AXIS_PIPELINE) - 1 ? rest : 0;
-            const double seconds = (layers + last) * layer_seconds(c, stage);
-            if (seconds < least && can_compute(c, rest, seconds)) least = seconds;
-        }
-    return least;
+    double *seconds = ARENA_ARRAY(search->arena, double, stages);
+    for (int s = 0; s < stages; s++) seconds[s] = layer_seconds(c, s);
+    return policy_pp_of_unequal(seconds, search_rest(c->base), c->base->layers, stages);
 }
 
 double search_rest(const struct outcome *outcome) {
@@ -283,7 +270,7 @@ void search_predict(const struct search *search, struct candidate *c, const stru
     const struct schedule_outline outline = stages > 1 ? search_outline(search, c) : (struct schedule_outline){0};
     double longest = search_working(part) / stages;
     if (search_own(c) && c->base->layers && c->larger->layers)
-        longest = slowest_unequal(c, search_rest(c->base));
+        longest = slowest_unequal(search, c);
     else if (stages > 1 && base->layers)
         longest = search_working(base->layer) *
                   policy_pp_of_layers(search_rest(base), base->layers, (int)stages, &c->schedule);

@@ -67,6 +67,8 @@ double *plan_node_seconds(const struct graph *graph, const struct machine *machi
  * rank takes as long as, as policy pp divides them. Stages have whole layers if that is nearly as fast as what can be
  * had with parts of layers. For predictions: no graph is needed. */
 double policy_pp_of_layers(double rest, int layers, int ranks, const struct schedule_choice *schedule);
+/* The same in seconds, for stages on which a layer takes seconds[stage]. */
+double policy_pp_of_unequal(const double *seconds, double rest, int layers, int stages);
 
 /* Seconds of a step under a draft's splits along one mesh axis, for policies that compare several: the sum over all
  * nodes of the slowest rank's time, and of all redistributions between them. */

@@ -414,6 +414,8 @@ static void keep_together(struct places *places, const struct graph *graph) {
 
 /* Layers ----------------------------------------------------------------------------------------------------------- */
 
+enum { PARTS = 8 }; /* of a layer, whose operators are whole */
+
 /* The layers that the slowest of equal stages takes as long as: they have whole layers, and what is no layer takes as
  * long as `rest` of them and is in the last stage. */
 static double slowest_stage(double rest, int layers, int stages) {
@@ -453,8 +455,28 @@ static double slowest_rank(const struct equal_stages *equal, const struct schedu
     return most;
 }
 
+/* The seconds of the slowest of stages of which a layer takes so many; by bisection. */
+static double slowest_unequal(const double *seconds, double rest, int layers, int stages) {
+    double enough = (rest + layers) * seconds[stages - 1], least = 0;
+    for (int round = 0; round < 40; round++) {
+        const double tried = (least + enough) / 2;
+        int all = 0;
+        for (int s = 0; s < stages; s++) {
+            const double room = tried / seconds[s] - (s == stages - 1 ? rest : 0);
+            all += room > 0 ? (int)fmin(room, layers) : room < 0 ? -layers : 0;
+        }
+        *(all < layers ? &least : &enough) = tried;
+    }
+    return enough;
+}
+
+double policy_pp_of_unequal(const double *seconds, double rest, int layers, int stages) {
+    const double whole = slowest_unequal(seconds, rest, layers, stages),
+                 parts = slowest_unequal(seconds, PARTS * rest, PARTS * layers, stages) / PARTS;
+    return whole <= nearly * parts ? whole : parts;
+}
+
 double policy_pp_of_layers(double rest, int layers, int ranks, const struct schedule_choice *schedule) {
-    enum { PARTS = 8 }; /* of a layer, whose operators are whole */
     const int stages = schedule->chunks * ranks;
     const struct equal_stages whole = {rest, layers, stages, slowest_stage(rest, layers, stages)};
     const struct equal_stages parts = {PARTS * rest, PARTS * layers, stages,
