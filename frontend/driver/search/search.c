@@ -290,9 +290,12 @@ static int most_planned(const struct searching *s) {
     return many > MOST_PLANNED ? many : MOST_PLANNED;
 }
 
-/* True if the candidate, first by what it takes at least, is also predicted to be faster than the best. */
+/* True if the candidate, first by what it takes at least, is also predicted to be faster than the best. What shortened
+ * graphs without stages say of a time is exact. */
 static bool is_promising(const struct candidate *first, const struct candidate *best) {
-    return first && best && first->seconds < (1 - WORTH) * best->seconds;
+    if (!first || !best) return false;
+    const bool exact = first->step >= SEARCH_SHORTENED && search_ways(first, AXIS_PIPELINE) == 1;
+    return first->seconds < (exact ? 1 : 1 - WORTH) * best->seconds;
 }
 
 /* The search: Note [Search]. NULL if nothing that was planned fits. */
