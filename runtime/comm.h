@@ -40,6 +40,22 @@ struct rt_request {
     void *handle;
 };
 
+/* A collective that overlaps computation. dst lies in symmetric memory where the transport has such; it then has the
+ * bits that all_reduce, reduce_scatter or all_gather computes. */
+enum rt_early {
+    RT_SUM_WHOLE, /* dst, *counts elements, is operand and sum */
+    RT_SCATTER,   /* dst is the operand, counts[r] elements for each rank r; the caller's become the sums, the others
+                   * are undefined */
+    RT_GATHER     /* the caller's src, counts[rank] bytes, may be its own place in dst */
+};
+struct rt_collective {
+    enum rt_early kind;
+    enum rt_dtype dtype; /* of a sum */
+    void *dst;
+    const void *src;
+    const size_t *counts;
+};
+
 /* The functions of a transport. Arrays with an entry per rank have `size` entries and are equal on all ranks; entries
  * may differ and may be 0. */
 struct rt_comm_driver {
@@ -48,27 +64,9 @@ struct rt_comm_driver {
     /* dst = reduction of src over the ranks, like ncclAllReduce. In place allowed: dst == src. */
     int (*all_reduce)(struct rt_comm *comm, void *dst, const void *src, size_t count, enum rt_dtype dtype,
                       enum rt_reduce reduce);
-    /* All-reduces (RT_SUM) that overlap computation; NULL where the transport has none. sum_begin: the caller's `count`
-     * elements at `data`, which lies in symmetric memory where the transport has such, are complete. Do not access them
-     * until sum_finish returns; they then hold the sums, bit for bit those of all_reduce. All members begin the same
-     * sums in the same order. sum_progress advances sums and gathers without waiting; sum_finish completes all
-     * that have begun. */
-    int (*sum_begin)(struct rt_comm *comm, void *data, size_t count, enum rt_dtype dtype);
-    /* The same for a reduce-scatter in place: after sum_finish, the caller's counts[rank] elements of its data hold the
-     * sums, bit for bit those of reduce_scatter, and the others are undefined. May be NULL where sum_begin is not. */
-    int (*scatter_begin)(struct rt_comm *comm, void *data, const size_t *counts, enum rt_dtype dtype);
-    int (*sum_progress)(struct rt_comm *comm);
-    int (*sum_finish)(struct rt_comm *comm);
     /* dst = concatenation of all ranks' src in rank order; rank r contributes bytes[r] bytes. In place
      * allowed: src is where the rank's own bytes come to lie. */
     int (*all_gather)(struct rt_comm *comm, void *dst, const void *src, const size_t *bytes);
-    /* All-gathers that overlap computation; NULL where the transport has none. gather_begin: the caller's src is
-     * complete; dst lies in symmetric memory where the transport has such. Do not access dst, nor write to src, until
-     * the gather_finish of this gather returns; dst then holds what all_gather makes. gather_finish completes the
-     * earliest gather that has begun and not been finished. All members begin and finish the same gathers and sums in
-     * the same order. */
-    int (*gather_begin)(struct rt_comm *comm, void *dst, const void *src, const size_t *bytes);
-    int (*gather_finish)(struct rt_comm *comm);
     /* Rank r's dst = reduction over the ranks of elements [counts[0] + .. + counts[r-1], + counts[r]) of src.
      * In place allowed: dst is where these elements lie in src. */
     int (*reduce_scatter)(struct rt_comm *comm, void *dst, const void *src, const size_t *counts, enum rt_dtype dtype,
@@ -77,6 +75,13 @@ struct rt_comm_driver {
      * the transport does not define the order. */
     int (*reduce_scatter_onto)(struct rt_comm *comm, void *dst, const void *src, const size_t *counts,
                                enum rt_dtype dtype);
+    /* A collective that overlaps computation; NULL where the transport has none. All members begin and finish the same
+     * ones in the same order. begin: the caller's operand is complete; do not access it, or dst, until finish returns.
+     * progress advances what has begun, without waiting. finish(RT_GATHER) completes the earliest gather that has begun
+     * and not been finished, finish(RT_SUM_WHOLE or RT_SCATTER) all sums of either kind. */
+    int (*begin)(struct rt_comm *comm, const struct rt_collective *what);
+    int (*progress)(struct rt_comm *comm);
+    int (*finish)(struct rt_comm *comm, enum rt_early kind);
     /* Sends send[r] bytes to rank r, from src in rank order, and receives receive[r] bytes from it, to dst in rank
      * order. Unlike other arrays, send and receive may differ between ranks; send[r] must equal rank r's receive[this
      * rank]. */

@@ -322,39 +322,41 @@ int64_t rt_window_behind(const struct rt *rt, int axis, const struct rt_placemen
 
 /* Redistribution along one mesh axis. The tensor is seen as (outer, extent, inner); its middle dimension is cut into
  * (blocks, grain), see base/shape/part.h (blocks < 0: mirrored). `scratch` has room for one complete tensor. dst, src
- * and scratch do not overlap, except that dst of rt_all_reduce may be src. `begun`: 1: rt_all_reduce_start was called
- * for src; 2: rt_all_reduce_run was called for all rows of src. */
+ * and scratch do not overlap, except that dst of rt_all_reduce may be src. `begun`: 1: rt_start was called for src; 2:
+ * rt_reduce_run was called for all rows of src. groups: 0, or into how many groups of ranks a gather in runs of rows is
+ * divided. */
 int rt_all_gather(struct rt *rt, int axis, void *dst, const void *src, void *scratch, enum rt_dtype dtype,
-                  int64_t outer, int64_t extent, int64_t inner, int64_t blocks, int64_t grain);
+                  int64_t outer, int64_t extent, int64_t inner, int64_t blocks, int64_t grain, int groups);
 int rt_reduce_scatter(struct rt *rt, int axis, void *dst, const void *src, void *scratch, enum rt_dtype dtype,
                       int64_t outer, int64_t extent, int64_t inner, int64_t blocks, int64_t grain,
-                      enum rt_reduce reduce);
+                      enum rt_reduce reduce, int begun);
 int rt_all_reduce(struct rt *rt, int axis, void *dst, const void *src, enum rt_dtype dtype, int64_t count,
                   enum rt_reduce reduce, int begun);
 
-/* Announces that the input of a later rt_all_reduce (with `begun` 1) is complete: copies src to dst, which may be src,
- * and allows the transport to begin the sum. Do not access dst until that rt_all_reduce returns. */
-int rt_all_reduce_start(struct rt *rt, int axis, void *dst, const void *src, enum rt_dtype dtype, int64_t count);
+/* Announces a later collective, with `begun` 1, whose operand `src` is complete: copies it to dst, which may be src, and
+ * allows the transport to begin. Do not access what is summed or gathered until that collective returns.
+ *
+ *     RT_SUM_WHOLE   rt_all_reduce of dst
+ *     RT_SCATTER     rt_reduce_scatter_flat of dst
+ *     RT_GATHER      rt_all_gather_flat; dst is the place of the rank's slice in what is gathered, and src of that call.
+ *                    Gathers along an axis complete in the order in which they were announced
+ *
+ * elements and outer: as of rt_all_gather_flat; outer 0 and all of dst for RT_SUM_WHOLE. */
+int rt_start(struct rt *rt, enum rt_early kind, int axis, void *dst, const void *src, enum rt_dtype dtype,
+             int64_t elements, unsigned outer);
 
 /* Products in runs of rows (passes/place/product_runs.c): transports add or gather the rows of other runs meanwhile.
- * Where a transport cannot begin a collective, or an observer reads values, the collective of the first two is complete
- * when it is waited for, and that of rt_all_gather_runs when it begins.
+ * Where a transport cannot begin a collective, or an observer reads values, a reduction is complete when it is waited
+ * for, and a gather when it begins.
  *
- *     rt_all_reduce_run       begins the sum of `count` elements of the input of a later rt_all_reduce with `begun` 2
- *     rt_reduce_scatter_run   begins the sum of `count` elements of the input of a later rt_reduce_scatter_end: the
- *                             parts of group `group` of the axis' ranks, which are divided into `groups` groups
- *     rt_reduce_scatter_end   waits for these sums; dst: the rank's part
- *     rt_all_gather_runs      begins an all-gather, of each group's parts of each of `outer` items
- *     rt_all_gather_run       waits for the next of them
+ *     rt_reduce_run       begins the sum of `count` elements of the input of a later reduction with `begun` 2:
+ *                         groups 0: of rt_all_reduce; else of rt_reduce_scatter, the parts of group `group` of the
+ *                         axis' ranks, which are divided into `groups` groups
+ *     rt_all_gather       with groups: begins a gather of each group's parts of each of `outer` items
+ *     rt_all_gather_run   waits for the next of them
  *
  * Do not access what is added or gathered until the call has returned that waits for it. */
-int rt_all_reduce_run(struct rt *rt, int axis, void *data, enum rt_dtype dtype, int64_t count);
-int rt_reduce_scatter_run(struct rt *rt, int axis, void *data, enum rt_dtype dtype, int64_t count, int group,
-                          int groups);
-int rt_reduce_scatter_end(struct rt *rt, int axis, void *dst, const void *src, void *scratch, enum rt_dtype dtype,
-                          int64_t outer, int64_t extent, int64_t inner, int64_t blocks, int64_t grain);
-int rt_all_gather_runs(struct rt *rt, int axis, void *dst, const void *src, void *scratch, enum rt_dtype dtype,
-                       int64_t outer, int64_t extent, int64_t inner, int64_t blocks, int64_t grain, int groups);
+int rt_reduce_run(struct rt *rt, int axis, void *data, enum rt_dtype dtype, int64_t count, int group, int groups);
 int rt_all_gather_run(struct rt *rt, int axis);
 
 /* Redistribution between two placements (base/shape/part.h) of the same or of different dimensions. dims: extents of
@@ -432,24 +434,12 @@ int64_t rt_flat_count(const struct rt *rt, unsigned axes, int64_t elements);
 /* Between the slice that the axes in `outer` leave of `elements` and that which `axis`, which comes after them, leaves
  * of it. gather: dst = all slices; src may be the rank's own place in dst. scatter: dst = the rank's slice of the
  * reduction, and may be its place in src; the operand of a dummy micro-batch counts as zero and src is overwritten
- * then. each_micro_batch: src is one micro-batch's, not their sum. begun: rt_all_gather_start, or
- * rt_reduce_scatter_start, was called for it. */
+ * then. each_micro_batch: src is one micro-batch's, not their sum. begun: rt_start was called for
+ * it. */
 int rt_all_gather_flat(struct rt *rt, int axis, void *dst, const void *src, enum rt_dtype dtype, int64_t elements,
                        unsigned outer, int begun);
 int rt_reduce_scatter_flat(struct rt *rt, int axis, void *dst, void *src, enum rt_dtype dtype, int64_t elements,
                            unsigned outer, enum rt_reduce reduce, int each_micro_batch, int begun);
-
-/* Announces a later rt_all_gather_flat with `begun` 1: allows the transport to gather from now on. dst: the place of
- * the rank's slice in what is gathered, to which src is copied; it is the src of the later call. Do not access what is
- * gathered until that call returns. Calls with `begun` 1 complete the gathers along an axis in the order in which they
- * were announced. */
-int rt_all_gather_start(struct rt *rt, int axis, void *dst, const void *src, enum rt_dtype dtype, int64_t elements,
-                        unsigned outer);
-
-/* Announces that the input of a later rt_reduce_scatter_flat (with `begun` 1) is complete, as rt_all_reduce_start
- * does. */
-int rt_reduce_scatter_start(struct rt *rt, int axis, void *dst, const void *src, enum rt_dtype dtype, int64_t elements,
-                            unsigned outer);
 
 /* dst = sum + all ranks' src, added in rank order where the transport defines one; dst may be sum. */
 int rt_all_reduce_onto(struct rt *rt, int axis, void *dst, const void *sum, void *src, enum rt_dtype dtype,

@@ -493,10 +493,13 @@ static void put_around(struct local *local) {
 }
 
 /* $run_groups: into how many groups of ranks a gather in runs of rows is divided (Note [Runs of rows] in
- * runtime/core/redist.c). */
+ * runtime/core/redist.c), else 0. */
 static void put_groups(struct local *local) {
     const int64_t items = product(shape_of(local, local->node.outputs[0]), 0, (int)attr_int(&local->node, "dim", 0));
-    strbuf_printf(&local->out, "%lld", (long long)(items > 1 ? 1 : attr_int(&local->node, "runs", 1)));
+    strbuf_printf(&local->out, "%lld",
+                  (long long)(!in_runs(local) ? 0
+                              : items > 1     ? 1
+                                              : attr_int(&local->node, "runs", 1)));
 }
 
 /* $complete: number of dimensions and extents of the redistributed tensor: complete in the dimensions that are split
@@ -759,14 +762,13 @@ static void space_out(struct strbuf *out, size_t from) {
 }
 
 /* Writes the call from an alternative of the call column: that of the annotation; for a transfer the first on the
- * sender and the second on the receiver; for a packed product, and what communicates beside one in runs, the last. */
+ * sender and the second on the receiver; for a packed product the last. */
 static void put_call(struct local *local) {
     const struct target *target = local->kernels->target;
     const char *s = local->node.op->call;
     int skip = rankplan_part(local->class, &local->node) == STAGE_WRITES ? 1 : local->dims.alternative;
     if (rankplan_moves_slices(local->graph, &local->node) && strchr(s, '|')) skip = 1;
-    const bool beside = local->node.op->kind == OP_COMM && in_runs(local);
-    if (beside || attr_int(&local->node, "packed", 0)) skip = INT_MAX;
+    if (attr_int(&local->node, "packed", 0)) skip = INT_MAX;
     for (const char *bar; skip > 0 && (bar = strchr(s, '|')); skip--) s = bar + 1;
     bool status = *s == '!';
     const bool in_loop =
@@ -809,8 +811,7 @@ static void localize(struct local *local) {
 static void put_run_sum(struct local *local, const struct runs *runs) {
     const int result = local->node.outputs[0], ndim = tensor_of(local, result)->ndim;
     const int64_t columns = shape_of(local, result)[ndim - 1];
-    strbuf_printf(&local->out, "\n    RT_TRY(%s(rt, %d, ", runs->items ? "rt_reduce_scatter_run" : "rt_all_reduce_run",
-                  runs->sum_axis);
+    strbuf_printf(&local->out, "\n    RT_TRY(rt_reduce_run(rt, %d, ", runs->sum_axis);
     put_row(local, result);
     strbuf_printf(&local->out, ", %s, ", dtype_ids[tensor_of(local, result)->dtype]);
     if (runs->rows % runs->length)
@@ -820,7 +821,9 @@ static void put_run_sum(struct local *local, const struct runs *runs) {
     if (runs->items == 1)
         strbuf_printf(&local->out, ", (int)(row / %lld), %lld", (long long)runs->length,
                       (long long)(runs->rows / runs->length));
-    strbuf_printf(&local->out, "%s));", runs->items > 1 ? ", 0, 1" : "");
+    else
+        strbuf_printf(&local->out, ", 0, %d", runs->items > 1);
+    strbuf_puts(&local->out, "));");
 }
 
 /* Writes the call of a product as a loop over runs of rows, and the communication beside it. */

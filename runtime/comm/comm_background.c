@@ -39,7 +39,7 @@ static const unsigned char *data_of(const struct shared *shared, int member, uin
 static int check_same(struct shared *shared, uint64_t number) {
     const struct background *mine = background_of(shared, shared->base.rank, number);
     const struct share *share = &shared->share[number % RT_SHARED_BACKGROUND];
-    const bool gathers = share->kind == SHARE_OF_GATHER;
+    const bool gathers = share->kind == RT_GATHER;
     uint64_t total = 0;
     for (int r = 0; r < shared->base.size; r++) {
         const struct background *other = background_of(shared, r, number);
@@ -61,7 +61,7 @@ static void add_up(const struct shared *shared, uint64_t number, const struct sh
     const struct background *mine = background_of(shared, shared->base.rank, number);
     const enum rt_dtype dtype = (enum rt_dtype)load(&mine->what);
     const size_t element = rt_dtype_bytes(dtype);
-    const bool alone = share->kind == SHARE_OF_SCATTER;
+    const bool alone = share->kind == RT_SCATTER;
     const struct overlap of_all = shared_slice(load(&mine->amount) * element, shared->base.rank, shared->base.size),
                          slice = alone ? (struct overlap){share->first, share->last} : of_all;
     for (int r = 0; r < shared->base.size; r++)
@@ -86,7 +86,7 @@ static void gather_parts(const struct shared *shared, uint64_t number, const str
 static int do_share(struct shared *shared) {
     const uint64_t number = shared->done;
     const struct share *share = &shared->share[number % RT_SHARED_BACKGROUND];
-    const bool gathers = share->kind == SHARE_OF_GATHER;
+    const bool gathers = share->kind == RT_GATHER;
     int status = check_same(shared, number);
     if (status) return status;
     if (gathers)
@@ -112,7 +112,7 @@ static int finish(struct shared *shared, uint64_t end) {
     return status;
 }
 
-int shared_sum_progress(struct rt_comm *comm) {
+int shared_progress(struct rt_comm *comm) {
     struct shared *shared = shared_of(comm);
     while (shared->done < shared->begun && all_have_begun(shared, shared->done)) {
         int status = do_share(shared);
@@ -133,62 +133,40 @@ static int begin(struct shared *shared, uint64_t offset, uint64_t amount, uint64
     atomic_store_explicit(&background->what, what, memory_order_relaxed);
     atomic_store_explicit(&shared->control[shared->base.rank]->begun, ++shared->begun, memory_order_release);
     shared_ring_all(shared);
-    return shared_sum_progress(&shared->base);
+    return shared_progress(&shared->base);
 }
 
-static int begin_sum(struct rt_comm *comm, void *data, size_t count, enum rt_dtype dtype, struct share share) {
+int shared_begin(struct rt_comm *comm, const struct rt_collective *what) {
     struct shared *shared = shared_of(comm);
-    const uint64_t offset = shared_offset(shared, data, count * rt_dtype_bytes(dtype));
-    shared_begin_call(shared, RT_BEGIN_SUM);
-    if (offset == NOT_SYMMETRIC)
-        return shared_fail(shared, RT_ERROR_USAGE, "a sum's buffer is outside of symmetric memory");
-    return begin(shared, offset, count, dtype, share);
-}
-
-int shared_sum_begin(struct rt_comm *comm, void *data, size_t count, enum rt_dtype dtype) {
-    return begin_sum(comm, data, count, dtype, (struct share){SHARE_OF_SUM, 0, 0});
-}
-
-int shared_scatter_begin(struct rt_comm *comm, void *data, const size_t *counts, enum rt_dtype dtype) {
-    const size_t element = rt_dtype_bytes(dtype);
-    struct share own = {.kind = SHARE_OF_SCATTER};
-    size_t count = 0;
-    for (int r = 0; r < comm->size; r++) {
-        if (r == comm->rank) own.first = count * element;
-        count += counts[r];
-    }
-    own.last = own.first + counts[comm->rank] * element;
-    return begin_sum(comm, data, count, dtype, own);
-}
-
-int shared_sum_finish(struct rt_comm *comm) {
-    struct shared *shared = shared_of(comm);
-    shared_begin_call(shared, RT_FINISH_SUMS);
-    return finish(shared, shared->begun);
-}
-
-int shared_gather_begin(struct rt_comm *comm, void *dst, const void *src, const size_t *bytes) {
-    struct shared *shared = shared_of(comm);
+    const bool gathers = what->kind == RT_GATHER;
+    const size_t unit = gathers ? 1 : rt_dtype_bytes(what->dtype);
     uint64_t total = 0, before = 0;
-    for (int r = 0; r < comm->size; r++) {
+    for (int r = 0; r < (what->kind == RT_SUM_WHOLE ? 1 : comm->size); r++) {
         if (r == comm->rank) before = total;
-        total += bytes[r];
+        total += what->counts[r];
     }
-    const uint64_t offset = shared_offset(shared, dst, total);
-    unsigned char *part = (unsigned char *)dst + before;
-    shared_begin_call(shared, RT_BEGIN_GATHER);
+    const uint64_t offset = shared_offset(shared, what->dst, total * unit);
+    shared_begin_call(shared, gathers ? RT_BEGIN_GATHER : RT_BEGIN_SUM);
     if (offset == NOT_SYMMETRIC)
-        return shared_fail(shared, RT_ERROR_USAGE, "the result of a gather is outside of symmetric memory");
-    if (part != src && bytes[comm->rank]) memcpy(part, src, bytes[comm->rank]);
+        return shared_fail(shared, RT_ERROR_USAGE, "the %s is outside of symmetric memory",
+                           gathers ? "result of a gather" : "buffer of a sum");
+    if (what->kind == RT_SUM_WHOLE)
+        return begin(shared, offset, total, what->dtype, (struct share){RT_SUM_WHOLE, 0, 0});
+    const size_t own = what->counts[comm->rank];
+    if (!gathers)
+        return begin(shared, offset, total, what->dtype,
+                     (struct share){RT_SCATTER, before * unit, (before + own) * unit});
+    unsigned char *part = (unsigned char *)what->dst + before;
+    if (part != what->src && own) memcpy(part, what->src, own);
     shared->gather[shared->gathers++ % RT_SHARED_BACKGROUND] = shared->begun;
-    return begin(shared, offset + before, bytes[comm->rank], GATHERS,
-                 (struct share){SHARE_OF_GATHER, offset, offset + total});
+    return begin(shared, offset + before, own, GATHERS, (struct share){RT_GATHER, offset, offset + total});
 }
 
-int shared_gather_finish(struct rt_comm *comm) {
+int shared_finish(struct rt_comm *comm, enum rt_early kind) {
     struct shared *shared = shared_of(comm);
+    shared_begin_call(shared, kind == RT_GATHER ? RT_FINISH_GATHER : RT_FINISH_SUMS);
+    if (kind != RT_GATHER) return finish(shared, shared->begun);
     const uint64_t gather = shared->gathered++;
-    shared_begin_call(shared, RT_FINISH_GATHER);
     if (shared->gathers - gather > RT_SHARED_BACKGROUND) return RT_OK; /* was finished to make room for another */
     return finish(shared, shared->gather[gather % RT_SHARED_BACKGROUND] + 1);
 }

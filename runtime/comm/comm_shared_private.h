@@ -74,7 +74,7 @@ struct transfers {
 /* A member's share of a background collective that it has begun. Reduce-scatter: reduces bytes [first, last) of the
  * data, for itself alone. Gather: copies the other members' parts to bytes [first, last) of its symmetric memory. */
 struct share {
-    enum { SHARE_OF_SUM, SHARE_OF_SCATTER, SHARE_OF_GATHER } kind;
+    enum rt_early kind;
     uint64_t first, last;
 };
 
@@ -161,11 +161,8 @@ struct transfers *shared_new_transfers(int ranks);
 void shared_leave_transfers(struct transfers *transfers);
 
 /* Collectives that overlap computation, in comm_background.c. */
-int shared_sum_begin(struct rt_comm *comm, void *data, size_t count, enum rt_dtype dtype);
-int shared_scatter_begin(struct rt_comm *comm, void *data, const size_t *counts, enum rt_dtype dtype);
-int shared_sum_progress(struct rt_comm *comm);
-int shared_sum_finish(struct rt_comm *comm);
-int shared_gather_begin(struct rt_comm *comm, void *dst, const void *src, const size_t *bytes);
-int shared_gather_finish(struct rt_comm *comm);
+int shared_begin(struct rt_comm *comm, const struct rt_collective *what);
+int shared_progress(struct rt_comm *comm);
+int shared_finish(struct rt_comm *comm, enum rt_early kind);
 
 #endif

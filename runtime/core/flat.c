@@ -72,21 +72,30 @@ static const size_t *count_bytes(struct rt *rt, int axis, enum rt_dtype dtype, i
     return bytes;
 }
 
-int rt_all_gather_start(struct rt *rt, int axis, void *dst, const void *src, enum rt_dtype dtype, int64_t elements,
-                        unsigned outer) {
+int rt_start(struct rt *rt, enum rt_early kind, int axis, void *dst, const void *src, enum rt_dtype dtype,
+             int64_t elements, unsigned outer) {
     struct rt_comm *comm = rt->axis[axis];
-    const size_t *bytes = count_bytes(rt, axis, dtype, elements, outer);
-    size_t before = 0;
-    if (!rt_begins_early(rt, axis, RT_GATHER)) return rt_copy_bytes(rt, dst, src, bytes[comm->rank]);
-    for (int r = 0; r < comm->rank; r++) before += bytes[r];
-    return rt_end_collective(rt, comm, comm->driver->gather_begin(comm, (unsigned char *)dst - before, src, bytes));
+    struct rt_collective what = {kind, dtype, dst, src, rt->internal->counts};
+    const int64_t count = rt_flat_count(rt, outer, elements);
+    const bool early = rt_begins_early(rt, axis, kind);
+    if (kind == RT_GATHER) {
+        const size_t *bytes = count_bytes(rt, axis, dtype, elements, outer);
+        if (!early) return rt_copy_bytes(rt, dst, src, bytes[comm->rank]);
+        for (int r = 0; r < comm->rank; r++) what.dst = (unsigned char *)what.dst - bytes[r];
+        return rt_begin_collective(rt, comm, &what);
+    }
+    RT_TRY(rt_take_gradient(rt, axis, dst, src, dtype, count));
+    if (!rt->internal->last || !early) return RT_OK;
+    if (kind == RT_SUM_WHOLE) return rt_put_in_bucket(rt, comm, dst, dtype, count);
+    count_elements(rt, axis, elements, outer, rt->internal->counts);
+    return rt_begin_collective(rt, comm, &what);
 }
 
 int rt_all_gather_flat(struct rt *rt, int axis, void *dst, const void *src, enum rt_dtype dtype, int64_t elements,
                        unsigned outer, int begun) {
     struct rt_comm *comm = rt->axis[axis];
     if (begun && rt_begins_early(rt, axis, RT_GATHER))
-        return rt_end_collective(rt, comm, comm->driver->gather_finish(comm));
+        return rt_end_collective(rt, comm, comm->driver->finish(comm, RT_GATHER));
     const size_t *bytes = count_bytes(rt, axis, dtype, elements, outer);
     return rt_end_collective(rt, comm, comm->driver->all_gather(comm, dst, src, bytes));
 }
@@ -98,16 +107,6 @@ static int prepare(struct rt *rt, int axis, void *src, enum rt_dtype dtype, int6
     count_elements(rt, axis, elements, outer, rt->internal->counts);
     if (!rt_may_be_dummy(rt, axis, each_micro_batch)) return RT_OK;
     return rt->program->device->copy_where(rt, src, src, bytes, RT_REAL);
-}
-
-int rt_reduce_scatter_start(struct rt *rt, int axis, void *dst, const void *src, enum rt_dtype dtype, int64_t elements,
-                            unsigned outer) {
-    struct rt_comm *comm = rt->axis[axis];
-    const int64_t count = rt_flat_count(rt, outer, elements);
-    RT_TRY(rt_take_gradient(rt, axis, dst, src, dtype, count));
-    if (!rt->internal->last || !rt_begins_early(rt, axis, RT_SCATTER)) return RT_OK;
-    count_elements(rt, axis, elements, outer, rt->internal->counts);
-    return rt_begin_scatter(rt, comm, dst, rt->internal->counts, dtype);
 }
 
 /* The slice of a reduction that has begun, in place. */

@@ -331,19 +331,20 @@ void rt_free_joined(struct rt *rt);
  * those that only another pipeline stage computes: they are copied during the step, or lost. */
 bool rt_keeps_outputs(const struct rt *rt);
 
-/* True if reductions of that kind along the axis begin in the current backward phase, or gathers in any phase. */
-enum rt_early { RT_SUM_WHOLE, RT_SCATTER, RT_GATHER };
-bool rt_begins_early(const struct rt *rt, int axis, enum rt_early what);
+/* True if reductions along the axis begin in the current backward phase, or gathers in any phase. */
+bool rt_begins_early(const struct rt *rt, int axis, enum rt_early kind);
 
-/* True if collectives of that kind run beside products in runs of rows. */
-bool rt_runs_beside(const struct rt *rt, const struct rt_comm *comm, enum rt_early what);
+/* True if collectives run beside products in runs of rows. */
+bool rt_runs_beside(const struct rt *rt, const struct rt_comm *comm);
 
 /* Copies a gradient that is to be reduced along the axis from src to dst, which may be src; a dummy's becomes zero.
  * Does nothing before the last micro-batch of a step. */
 int rt_take_gradient(struct rt *rt, int axis, void *dst, const void *src, enum rt_dtype dtype, int64_t count);
 
-/* scatter_begin of the transport, and the wait for all sums of the communicator that have begun. */
-int rt_begin_scatter(struct rt *rt, struct rt_comm *comm, void *data, const size_t *counts, enum rt_dtype dtype);
+/* begin of the transport; a complete gradient for an all-reduce, which may begin it (Note [Buckets] in core/sums.c); the
+ * wait for all sums of the communicator that have begun. */
+int rt_begin_collective(struct rt *rt, struct rt_comm *comm, const struct rt_collective *what);
+int rt_put_in_bucket(struct rt *rt, struct rt_comm *comm, const void *gradient, enum rt_dtype dtype, int64_t count);
 int rt_finish_sums(struct rt *rt, struct rt_comm *comm);
 
 /* True if what is reduced along the axis may be the gradient of a dummy micro-batch, which counts as zero: along the

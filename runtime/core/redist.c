@@ -88,29 +88,18 @@ int rt_end_collective(struct rt *rt, const struct rt_comm *comm, int status) {
     return status ? rt_fail_comm(rt, comm, status) : RT_OK;
 }
 
-int rt_all_gather(struct rt *rt, int axis, void *dst, const void *src, void *scratch, enum rt_dtype dtype,
-                  int64_t outer, int64_t extent, int64_t inner, int64_t blocks, int64_t grain) {
-    const struct view view = view_of(rt, axis, dtype, outer, extent, inner, blocks, grain);
-    struct rt_comm *comm = rt->axis[axis];
-    const bool direct = parts_are_the_tensor(&view);
-    size_t *bytes = rt->internal->counts;
-    for (int r = 0; r < comm->size; r++) bytes[r] = part_bytes(&view, r);
-    int status = comm->driver->all_gather(comm, direct ? dst : scratch, src, bytes);
-    const unsigned char *part = scratch;
-    RT_TRY(rt_end_collective(rt, comm, status));
-    for (int r = 0; r < comm->size && !direct; part += bytes[r], r++)
-        RT_TRY(copy_part(rt, &view, r, UNPACK, dst, part));
-    return RT_OK;
-}
-
 int rt_reduce_scatter(struct rt *rt, int axis, void *dst, const void *src, void *scratch, enum rt_dtype dtype,
                       int64_t outer, int64_t extent, int64_t inner, int64_t blocks, int64_t grain,
-                      enum rt_reduce reduce) {
+                      enum rt_reduce reduce, int begun) {
     const struct view view = view_of(rt, axis, dtype, outer, extent, inner, blocks, grain);
     struct rt_comm *comm = rt->axis[axis];
     const bool direct = parts_are_the_tensor(&view);
     size_t *counts = rt->internal->counts;
     unsigned char *part = scratch;
+    if (begun && rt_runs_beside(rt, comm)) {
+        RT_TRY(rt_finish_sums(rt, comm));
+        return copy_part(rt, &view, comm->rank, PACK, dst, src);
+    }
     for (int r = 0; r < comm->size; r++) {
         const size_t bytes = part_bytes(&view, r);
         if (!direct) RT_TRY(copy_part(rt, &view, r, PACK, part, src));
@@ -130,53 +119,57 @@ static bool is_in_group(const struct rt_comm *comm, int rank, int group, int gro
     return rank / (comm->size / groups) == group;
 }
 
-int rt_reduce_scatter_run(struct rt *rt, int axis, void *data, enum rt_dtype dtype, int64_t count, int group,
-                          int groups) {
+int rt_reduce_run(struct rt *rt, int axis, void *data, enum rt_dtype dtype, int64_t count, int group, int groups) {
     struct rt_comm *comm = rt->axis[axis];
     size_t *counts = rt->internal->counts;
-    if (!rt_runs_beside(rt, comm, RT_SCATTER)) return RT_OK;
-    for (int r = 0; r < comm->size; r++)
+    if (!rt_runs_beside(rt, comm)) return RT_OK;
+    counts[0] = (size_t)count;
+    for (int r = 0; r < comm->size && groups; r++)
         counts[r] = is_in_group(comm, r, group, groups) ? (size_t)count / (size_t)(comm->size / groups) : 0;
-    return rt_begin_scatter(rt, comm, data, counts, dtype);
+    return rt_begin_collective(rt, comm,
+                               &(struct rt_collective){groups ? RT_SCATTER : RT_SUM_WHOLE, dtype, data, NULL, counts});
 }
 
-int rt_reduce_scatter_end(struct rt *rt, int axis, void *dst, const void *src, void *scratch, enum rt_dtype dtype,
-                          int64_t outer, int64_t extent, int64_t inner, int64_t blocks, int64_t grain) {
-    const struct view view = view_of(rt, axis, dtype, outer, extent, inner, blocks, grain);
-    struct rt_comm *comm = rt->axis[axis];
-    if (!rt_runs_beside(rt, comm, RT_SCATTER))
-        return rt_reduce_scatter(rt, axis, dst, src, scratch, dtype, outer, extent, inner, blocks, grain, RT_SUM);
-    RT_TRY(rt_finish_sums(rt, comm));
-    return copy_part(rt, &view, comm->rank, PACK, dst, src);
-}
-
-int rt_all_gather_runs(struct rt *rt, int axis, void *dst, const void *src, void *scratch, enum rt_dtype dtype,
-                       int64_t outer, int64_t extent, int64_t inner, int64_t blocks, int64_t grain, int groups) {
-    const struct view view = view_of(rt, axis, dtype, outer, extent, inner, blocks, grain);
-    struct rt_comm *comm = rt->axis[axis];
-    if (!rt_runs_beside(rt, comm, RT_GATHER))
-        return rt_all_gather(rt, axis, dst, src, scratch, dtype, outer, extent, inner, blocks, grain);
-    const size_t part = part_bytes(&view, comm->rank) / (size_t)outer; /* of an item */
+/* Begins the gathers of rt_all_gather. */
+static int gather_runs(struct rt *rt, const struct view *view, struct rt_comm *comm, void *dst, const void *src,
+                       int groups) {
+    const size_t part = part_bytes(view, comm->rank) / (size_t)view->outer; /* of an item */
     size_t *bytes = rt->internal->counts;
-    unsigned char *to = dst;
+    struct rt_collective what = {.kind = RT_GATHER, .dst = dst, .counts = bytes};
     /* its own part first: src may be written before the gathers end */
-    RT_TRY(copy_part(rt, &view, comm->rank, UNPACK, dst, src));
-    for (int64_t run = 0; run < outer * groups; run++) {
+    RT_TRY(copy_part(rt, view, comm->rank, UNPACK, dst, src));
+    for (int64_t run = 0; run < view->outer * groups; run++) {
         size_t before = 0, all = 0;
         for (int r = 0; r < comm->size; all += bytes[r++]) {
             bytes[r] = is_in_group(comm, r, (int)(run % groups), groups) ? part : 0;
             if (r == comm->rank) before = all;
         }
-        RT_TRY(rt_end_collective(rt, comm, comm->driver->gather_begin(comm, to, to + before, bytes)));
-        to += all;
+        what.src = (unsigned char *)what.dst + before;
+        RT_TRY(rt_begin_collective(rt, comm, &what));
+        what.dst = (unsigned char *)what.dst + all;
     }
+    return RT_OK;
+}
+
+int rt_all_gather(struct rt *rt, int axis, void *dst, const void *src, void *scratch, enum rt_dtype dtype,
+                  int64_t outer, int64_t extent, int64_t inner, int64_t blocks, int64_t grain, int groups) {
+    const struct view view = view_of(rt, axis, dtype, outer, extent, inner, blocks, grain);
+    struct rt_comm *comm = rt->axis[axis];
+    const bool direct = parts_are_the_tensor(&view);
+    size_t *bytes = rt->internal->counts;
+    if (groups && rt_runs_beside(rt, comm)) return gather_runs(rt, &view, comm, dst, src, groups);
+    for (int r = 0; r < comm->size; r++) bytes[r] = part_bytes(&view, r);
+    int status = comm->driver->all_gather(comm, direct ? dst : scratch, src, bytes);
+    const unsigned char *part = scratch;
+    RT_TRY(rt_end_collective(rt, comm, status));
+    for (int r = 0; r < comm->size && !direct; part += bytes[r], r++)
+        RT_TRY(copy_part(rt, &view, r, UNPACK, dst, part));
     return RT_OK;
 }
 
 int rt_all_gather_run(struct rt *rt, int axis) {
     struct rt_comm *comm = rt->axis[axis];
-    if (!rt_runs_beside(rt, comm, RT_GATHER)) return RT_OK;
-    return rt_end_collective(rt, comm, comm->driver->gather_finish(comm));
+    return rt_runs_beside(rt, comm) ? rt_end_collective(rt, comm, comm->driver->finish(comm, RT_GATHER)) : RT_OK;
 }
 
 int rt_send(struct rt *rt, int axis, const void *src, int64_t bytes, int distance) {

@@ -2,9 +2,9 @@
  *
  * Note [Buckets]
  * A gradient's all-reduce may begin as soon as the rank's own gradient is complete. Generated code announces each
- * gradient (rt_all_reduce_start) in the order in which gradients lie in symmetric memory. Adjacent
+ * gradient (rt_start) in the order in which gradients lie in symmetric memory. Adjacent
  * gradients are collected in a bucket, as in PyTorch's DDP; a bucket of at least `bucket_bytes` is handed to the
- * transport as one sum (sum_begin in comm.h). The call that needs the sums hands over the last bucket and waits for all
+ * transport as one sum (begin in comm.h). The call that needs the sums hands over the last bucket and waits for all
  * of them. Bucket boundaries do not affect results: each element is summed in rank order.
  *
  * Sums do not begin early where the transport does not support it, in a backward phase that is not known to be the last
@@ -17,10 +17,14 @@ static bool is_in_reach(const struct rt *rt, enum rt_arena arena) {
     return rt->program->device->remote || !rt->internal->owned[arena];
 }
 
+/* True if collectives of communicated tensors can begin before they are needed. */
+static bool begins(const struct rt *rt, const struct rt_comm *comm) {
+    return comm->size > 1 && comm->driver->begin && is_in_reach(rt, RT_COMMUNICATION);
+}
+
 static bool can_begin(const struct rt *rt, const struct rt_comm *comm) {
     const struct rt_training *training = rt->program->training;
-    return comm->size > 1 && is_in_reach(rt, RT_COMMUNICATION) && is_in_reach(rt, RT_GRADIENTS) &&
-           comm->driver->sum_begin && training && training->bucket_bytes > 0;
+    return begins(rt, comm) && is_in_reach(rt, RT_GRADIENTS) && training && training->bucket_bytes > 0;
 }
 
 static bool replicas_can_begin(const struct rt *rt) {
@@ -43,26 +47,29 @@ static struct rt_sum *sum_of(struct rt *rt, const struct rt_comm *comm) {
     return &rt->internal->sum[axis];
 }
 
-/* Hands the bucket to the transport. */
-static int close_bucket(struct rt *rt, struct rt_comm *comm) {
+int rt_begin_collective(struct rt *rt, struct rt_comm *comm, const struct rt_collective *what) {
     struct rt_sum *sum = sum_of(rt, comm);
-    struct rt_bucket *bucket = &sum->bucket;
-    const size_t count = (size_t)bucket->bytes / rt_dtype_bytes(bucket->dtype);
-    if (!count) return RT_OK;
-    bucket->bytes = 0;
-    sum->begun = true;
-    int status = comm->driver->sum_begin(comm, (void *)(intptr_t)bucket->first, count, bucket->dtype);
-    return status ? rt_fail_comm(rt, comm, status) : RT_OK;
+    sum->begun = sum->begun || what->kind != RT_GATHER;
+    return rt_end_collective(rt, comm, comm->driver->begin(comm, what));
 }
 
-/* Adds a complete gradient to the bucket, by the rule of base/shape/bucket.h. */
-static int put_in_bucket(struct rt *rt, struct rt_comm *comm, const void *gradient, enum rt_dtype dtype, size_t bytes) {
+/* Hands the bucket to the transport. */
+static int close_bucket(struct rt *rt, struct rt_comm *comm) {
+    struct rt_bucket *bucket = &sum_of(rt, comm)->bucket;
+    const size_t count = (size_t)bucket->bytes / rt_dtype_bytes(bucket->dtype);
+    void *first = (void *)(intptr_t)bucket->first;
+    if (!count) return RT_OK;
+    bucket->bytes = 0;
+    return rt_begin_collective(rt, comm, &(struct rt_collective){RT_SUM_WHOLE, bucket->dtype, first, NULL, &count});
+}
+
+/* By the rule of base/shape/bucket.h. */
+int rt_put_in_bucket(struct rt *rt, struct rt_comm *comm, const void *gradient, enum rt_dtype dtype, int64_t count) {
     struct rt_bucket *bucket = &sum_of(rt, comm)->bucket;
     const int64_t at = (int64_t)(intptr_t)gradient, limit = rt->program->training->bucket_bytes;
     if (rt_bucket_ends_before(bucket, at, dtype)) RT_TRY(close_bucket(rt, comm));
-    if (rt_bucket_add(bucket, at, dtype, (int64_t)bytes, limit)) RT_TRY(close_bucket(rt, comm));
-    int status = comm->driver->sum_progress(comm);
-    return status ? rt_fail_comm(rt, comm, status) : RT_OK;
+    if (rt_bucket_add(bucket, at, dtype, count * (int64_t)rt_dtype_bytes(dtype), limit)) RT_TRY(close_bucket(rt, comm));
+    return rt_end_collective(rt, comm, comm->driver->progress(comm));
 }
 
 /* Hands over the last bucket and waits for all sums of the communicator. */
@@ -71,8 +78,7 @@ int rt_finish_sums(struct rt *rt, struct rt_comm *comm) {
     RT_TRY(close_bucket(rt, comm));
     if (!sum->begun) return RT_OK;
     sum->begun = false;
-    int status = comm->driver->sum_finish(comm);
-    return status ? rt_fail_comm(rt, comm, status) : RT_OK;
+    return rt_end_collective(rt, comm, comm->driver->finish(comm, RT_SUM_WHOLE));
 }
 
 int rt_sums_variant(const struct rt *rt) {
@@ -90,11 +96,13 @@ static bool is_replica_axis(const struct rt *rt, int axis) {
     return axis >= rt->program->mesh.naxes;
 }
 
-bool rt_begins_early(const struct rt *rt, int axis, enum rt_early what) {
-    const struct rt_comm *comm = rt->axis[axis];
-    if (what == RT_GATHER) return comm->size > 1 && comm->driver->gather_begin && is_in_reach(rt, RT_COMMUNICATION);
-    if (what == RT_SCATTER && !comm->driver->scatter_begin) return false;
-    return (is_replica_axis(rt, axis) ? rt->internal->overlaps : rt->internal->known) && can_begin(rt, comm);
+bool rt_begins_early(const struct rt *rt, int axis, enum rt_early kind) {
+    if (kind == RT_GATHER) return begins(rt, rt->axis[axis]);
+    return (is_replica_axis(rt, axis) ? rt->internal->overlaps : rt->internal->known) && can_begin(rt, rt->axis[axis]);
+}
+
+bool rt_runs_beside(const struct rt *rt, const struct rt_comm *comm) {
+    return begins(rt, comm) && !rt_values_are_read(rt);
 }
 
 bool rt_may_be_dummy(const struct rt *rt, int axis, bool each_micro_batch) {
@@ -110,39 +118,10 @@ int rt_take_gradient(struct rt *rt, int axis, void *dst, const void *src, enum r
                : rt_copy_bytes(rt, dst, src, bytes);
 }
 
-int rt_all_reduce_start(struct rt *rt, int axis, void *dst, const void *src, enum rt_dtype dtype, int64_t count) {
-    struct rt_comm *comm = rt->axis[axis];
-    RT_TRY(rt_take_gradient(rt, axis, dst, src, dtype, count));
-    return rt->internal->last && rt_begins_early(rt, axis, RT_SUM_WHOLE)
-               ? put_in_bucket(rt, comm, dst, dtype, (size_t)count * rt_dtype_bytes(dtype))
-               : RT_OK;
-}
-
-int rt_begin_scatter(struct rt *rt, struct rt_comm *comm, void *data, const size_t *counts, enum rt_dtype dtype) {
-    sum_of(rt, comm)->begun = true;
-    int status = comm->driver->scatter_begin(comm, data, counts, dtype);
-    return status ? rt_fail_comm(rt, comm, status) : RT_OK;
-}
-
-bool rt_runs_beside(const struct rt *rt, const struct rt_comm *comm, enum rt_early what) {
-    const struct rt_comm_driver *driver = comm->driver;
-    const bool begins = what == RT_GATHER    ? driver->gather_begin != NULL
-                        : what == RT_SCATTER ? driver->scatter_begin != NULL
-                                             : driver->sum_begin != NULL;
-    return comm->size > 1 && begins && is_in_reach(rt, RT_COMMUNICATION) && !rt_values_are_read(rt);
-}
-
-int rt_all_reduce_run(struct rt *rt, int axis, void *data, enum rt_dtype dtype, int64_t count) {
-    struct rt_comm *comm = rt->axis[axis];
-    if (!rt_runs_beside(rt, comm, RT_SUM_WHOLE)) return RT_OK;
-    sum_of(rt, comm)->begun = true;
-    return rt_end_collective(rt, comm, comm->driver->sum_begin(comm, data, (size_t)count, dtype));
-}
-
 int rt_all_reduce(struct rt *rt, int axis, void *dst, const void *src, enum rt_dtype dtype, int64_t count,
                   enum rt_reduce reduce, int begun) {
     struct rt_comm *comm = rt->axis[axis];
-    const bool early = begun == 2 ? rt_runs_beside(rt, comm, RT_SUM_WHOLE) : rt_begins_early(rt, axis, RT_SUM_WHOLE);
+    const bool early = begun == 2 ? rt_runs_beside(rt, comm) : rt_begins_early(rt, axis, RT_SUM_WHOLE);
     if (!begun || !early)
         return rt_end_collective(rt, comm, comm->driver->all_reduce(comm, dst, src, (size_t)count, dtype, reduce));
     RT_TRY(rt_finish_sums(rt, comm));

@@ -197,14 +197,6 @@ static int reduce_all(const rt_cuda_call *call) {
     return loopback_end(loop);
 }
 
-static int begin_sum(const rt_cuda_call *call) {
-    return rt_cuda_beside(call, reduce_all);
-}
-
-static int finish_sums(const rt_cuda_call *call) {
-    return rt_cuda_join(call->rt);
-}
-
 static int gather_all(const rt_cuda_call *call) {
     rt_loopback *loop = loopback_of(call->comm);
     unsigned char *to = (unsigned char *)call->dst;
@@ -212,14 +204,6 @@ static int gather_all(const rt_cuda_call *call) {
     for (int r = 0; r < call->comm->size; to += call->receive[r], r++)
         RT_TRY(loopback_copy(loop, to, loop->offers[r].src, call->receive[r]));
     return loopback_end(loop);
-}
-
-static int begin_gather(const rt_cuda_call *call) {
-    return rt_cuda_begin_gather(call, gather_all, &loopback_of(call->comm)->gathers);
-}
-
-static int finish_gather(const rt_cuda_call *call) {
-    return rt_cuda_finish_gather(call->rt, &loopback_of(call->comm)->gathers);
 }
 
 static int reduce_parts(const rt_cuda_call *call) {
@@ -234,8 +218,13 @@ static int reduce_parts(const rt_cuda_call *call) {
     return loopback_end(loop);
 }
 
-static int begin_scatter(const rt_cuda_call *call) {
-    return rt_cuda_beside(call, reduce_parts);
+static int begin_early(const rt_cuda_call *call) {
+    static int (*const performs[])(const rt_cuda_call *) = {reduce_all, reduce_parts, gather_all};
+    return rt_cuda_begin(call, performs, &loopback_of(call->comm)->gathers);
+}
+
+static int finish_early(const rt_cuda_call *call) {
+    return rt_cuda_finish(call->rt, call->kind, &loopback_of(call->comm)->gathers);
 }
 
 static int exchange_all(const rt_cuda_call *call) {
@@ -328,25 +317,8 @@ static int loopback_all_reduce(struct rt_comm *comm, void *dst, const void *src,
         comm, {.perform = reduce_all, .dst = dst, .src = src, .count = count, .dtype = dtype, .reduce = reduce});
 }
 
-static int loopback_sum_begin(struct rt_comm *comm, void *data, size_t count, enum rt_dtype dtype) {
-    return loopback_call(
-        comm, {.perform = begin_sum, .dst = data, .src = data, .count = count, .dtype = dtype, .reduce = RT_SUM});
-}
-
-static int loopback_sum_finish(struct rt_comm *comm) {
-    return loopback_call(comm, {.perform = finish_sums});
-}
-
 static int loopback_all_gather(struct rt_comm *comm, void *dst, const void *src, const size_t *bytes) {
     return loopback_call(comm, {.perform = gather_all, .dst = dst, .src = src, .receive = bytes});
-}
-
-static int loopback_gather_begin(struct rt_comm *comm, void *dst, const void *src, const size_t *bytes) {
-    return loopback_call(comm, {.perform = begin_gather, .dst = dst, .src = src, .receive = bytes});
-}
-
-static int loopback_gather_finish(struct rt_comm *comm) {
-    return loopback_call(comm, {.perform = finish_gather});
 }
 
 static int loopback_reduce_scatter(struct rt_comm *comm, void *dst, const void *src, const size_t *counts,
@@ -355,13 +327,14 @@ static int loopback_reduce_scatter(struct rt_comm *comm, void *dst, const void *
         comm, {.perform = reduce_parts, .dst = dst, .src = src, .dtype = dtype, .reduce = reduce, .receive = counts});
 }
 
-static int loopback_scatter_begin(struct rt_comm *comm, void *data, const size_t *counts, enum rt_dtype dtype) {
-    return loopback_call(comm, {.perform = begin_scatter,
-                                .dst = rt_cuda_own_part(comm, data, counts, dtype),
-                                .src = data,
-                                .dtype = dtype,
-                                .reduce = RT_SUM,
-                                .receive = counts});
+static int loopback_early(struct rt_comm *comm, const struct rt_collective *what) {
+    rt_cuda_call call = rt_cuda_call_of(comm, what);
+    call.perform = begin_early;
+    return loopback_call(comm, call);
+}
+
+static int loopback_finish(struct rt_comm *comm, enum rt_early kind) {
+    return loopback_call(comm, {.perform = finish_early, .kind = kind});
 }
 
 static int loopback_all_to_all(struct rt_comm *comm, void *dst, const size_t *receive, const void *src,
@@ -406,14 +379,11 @@ static void loopback_close(struct rt_comm *comm) {
 static const struct rt_comm_driver loopback_driver = {.name = "cuda loopback",
                                                       .barrier = loopback_barrier,
                                                       .all_reduce = loopback_all_reduce,
-                                                      .sum_begin = loopback_sum_begin,
-                                                      .scatter_begin = loopback_scatter_begin,
-                                                      .sum_progress = loopback_alive,
-                                                      .sum_finish = loopback_sum_finish,
                                                       .all_gather = loopback_all_gather,
-                                                      .gather_begin = loopback_gather_begin,
-                                                      .gather_finish = loopback_gather_finish,
                                                       .reduce_scatter = loopback_reduce_scatter,
+                                                      .begin = loopback_early,
+                                                      .progress = loopback_alive,
+                                                      .finish = loopback_finish,
                                                       .all_to_all = loopback_all_to_all,
                                                       .broadcast = loopback_broadcast,
                                                       .send = loopback_send,

@@ -75,22 +75,6 @@ static int nccl_all_reduce(struct rt_comm *comm, void *dst, const void *src, siz
     return nccl_types[dtype].known ? nccl_reduce_all(&call) : nccl_refuse(comm, dtype);
 }
 
-static int nccl_sum_begin(struct rt_comm *comm, void *data, size_t count, enum rt_dtype dtype) {
-    const rt_cuda_call call = {.rt = nccl_comm_of(comm)->rt,
-                               .comm = comm,
-                               .dst = data,
-                               .src = data,
-                               .count = count,
-                               .dtype = dtype,
-                               .reduce = RT_SUM};
-    return nccl_types[dtype].known ? rt_cuda_beside(&call, nccl_reduce_all) : nccl_refuse(comm, dtype);
-}
-
-/* Waits for all that runs beside the main stream. */
-static int nccl_sum_finish(struct rt_comm *comm) {
-    return rt_cuda_join(nccl_comm_of(comm)->rt);
-}
-
 static bool all_equal(const size_t *sizes, int n) {
     for (int r = 1; r < n; r++)
         if (sizes[r] != sizes[0]) return false;
@@ -113,15 +97,6 @@ static int nccl_gather(const rt_cuda_call *call) {
     return nccl_all_gather(call->comm, call->dst, call->src, call->receive);
 }
 
-static int nccl_gather_begin(struct rt_comm *comm, void *dst, const void *src, const size_t *bytes) {
-    const rt_cuda_call call = {.rt = nccl_comm_of(comm)->rt, .comm = comm, .dst = dst, .src = src, .receive = bytes};
-    return rt_cuda_begin_gather(&call, nccl_gather, &nccl_comm_of(comm)->gathers);
-}
-
-static int nccl_gather_finish(struct rt_comm *comm) {
-    return rt_cuda_finish_gather(nccl_comm_of(comm)->rt, &nccl_comm_of(comm)->gathers);
-}
-
 static int nccl_reduce_scatter(struct rt_comm *comm, void *dst, const void *src, const size_t *counts,
                                enum rt_dtype dtype, enum rt_reduce reduce) {
     const rt_nccl *nccl = nccl_comm_of(comm)->nccl;
@@ -142,14 +117,16 @@ static int nccl_scatter(const rt_cuda_call *call) {
     return nccl_reduce_scatter(call->comm, call->dst, call->src, call->receive, call->dtype, RT_SUM);
 }
 
-static int nccl_scatter_begin(struct rt_comm *comm, void *data, const size_t *counts, enum rt_dtype dtype) {
-    const rt_cuda_call call = {.rt = nccl_comm_of(comm)->rt,
-                               .comm = comm,
-                               .dst = rt_cuda_own_part(comm, data, counts, dtype),
-                               .src = data,
-                               .dtype = dtype,
-                               .receive = counts};
-    return nccl_types[dtype].known ? rt_cuda_beside(&call, nccl_scatter) : nccl_refuse(comm, dtype);
+static int nccl_begin(struct rt_comm *comm, const struct rt_collective *what) {
+    static int (*const performs[])(const rt_cuda_call *) = {nccl_reduce_all, nccl_scatter, nccl_gather};
+    rt_cuda_call call = rt_cuda_call_of(comm, what);
+    call.rt = nccl_comm_of(comm)->rt;
+    if (what->kind != RT_GATHER && !nccl_types[what->dtype].known) return nccl_refuse(comm, what->dtype);
+    return rt_cuda_begin(&call, performs, &nccl_comm_of(comm)->gathers);
+}
+
+static int nccl_finish(struct rt_comm *comm, enum rt_early kind) {
+    return rt_cuda_finish(nccl_comm_of(comm)->rt, kind, &nccl_comm_of(comm)->gathers);
 }
 
 static int nccl_all_to_all(struct rt_comm *comm, void *dst, const size_t *receive, const void *src,
@@ -208,14 +185,11 @@ static void nccl_close(struct rt_comm *comm) {
 static const struct rt_comm_driver nccl_driver = {.name = "nccl",
                                                   .barrier = nccl_barrier,
                                                   .all_reduce = nccl_all_reduce,
-                                                  .sum_begin = nccl_sum_begin,
-                                                  .scatter_begin = nccl_scatter_begin,
-                                                  .sum_progress = nccl_alive,
-                                                  .sum_finish = nccl_sum_finish,
                                                   .all_gather = nccl_all_gather,
-                                                  .gather_begin = nccl_gather_begin,
-                                                  .gather_finish = nccl_gather_finish,
                                                   .reduce_scatter = nccl_reduce_scatter,
+                                                  .begin = nccl_begin,
+                                                  .progress = nccl_alive,
+                                                  .finish = nccl_finish,
                                                   .all_to_all = nccl_all_to_all,
                                                   .broadcast = nccl_broadcast,
                                                   .send = nccl_send,

@@ -298,17 +298,7 @@ static int fork(struct rt *rt) {
     return RT_OK;
 }
 
-int rt_cuda_beside(const rt_cuda_call *call, int (*perform)(const rt_cuda_call *call)) {
-    rt_cuda *cuda = rt_cuda_of(call->rt);
-    RT_TRY(fork(call->rt));
-    const cudaStream_t stream = cuda->stream;
-    cuda->stream = cuda->own->side;
-    const int status = perform(call);
-    cuda->stream = stream;
-    return status;
-}
-
-int rt_cuda_join(struct rt *rt) {
+static int join(struct rt *rt) {
     rt_cuda_private *own = own_of(rt);
     if (own->ended_beside == own->begun_beside) return RT_OK;
     own->ended_beside = own->begun_beside;
@@ -317,18 +307,26 @@ int rt_cuda_join(struct rt *rt) {
     return RT_OK;
 }
 
-int rt_cuda_begin_gather(const rt_cuda_call *call, int (*perform)(const rt_cuda_call *call), rt_cuda_gathers *gathers) {
+int rt_cuda_begin(const rt_cuda_call *call, int (*const performs[])(const rt_cuda_call *call),
+                  rt_cuda_gathers *gathers) {
+    rt_cuda *cuda = rt_cuda_of(call->rt);
     const int at = (int)(gathers->begun % RT_GATHERS);
-    RT_TRY(rt_cuda_beside(call, perform));
+    const cudaStream_t stream = cuda->stream;
+    RT_TRY(fork(call->rt));
+    cuda->stream = cuda->own->side;
+    const int status = performs[call->kind](call);
+    cuda->stream = stream;
+    if (status || call->kind != RT_GATHER) return status;
     if (!gathers->done[at]) RT_CUDA_TRY(call->rt, cudaEventCreateWithFlags(&gathers->done[at], cudaEventDisableTiming));
-    RT_CUDA_TRY(call->rt, cudaEventRecord(gathers->done[at], own_of(call->rt)->side));
-    gathers->place[at] = own_of(call->rt)->begun_beside;
+    RT_CUDA_TRY(call->rt, cudaEventRecord(gathers->done[at], cuda->own->side));
+    gathers->place[at] = cuda->own->begun_beside;
     gathers->begun++;
     return RT_OK;
 }
 
-int rt_cuda_finish_gather(struct rt *rt, rt_cuda_gathers *gathers) {
+int rt_cuda_finish(struct rt *rt, enum rt_early kind, rt_cuda_gathers *gathers) {
     rt_cuda_private *own = own_of(rt);
+    if (kind != RT_GATHER) return join(rt);
     const int at = (int)(gathers->finished++ % RT_GATHERS);
     if (own->ended_beside < gathers->place[at]) own->ended_beside = gathers->place[at];
     RT_CUDA_TRY(rt, cudaStreamWaitEvent(rt_cuda_of(rt)->stream, gathers->done[at], 0));

@@ -25,6 +25,7 @@ struct rt_cuda_call {
     enum rt_reduce reduce;
     int peer;                     /* root, sender or receiver */
     const size_t *receive, *send; /* by rank */
+    enum rt_early kind;           /* of a collective that overlaps computation */
 };
 
 /* Part of a segment: launches up to a call that the host makes, or to the end of the segment. */
@@ -84,31 +85,34 @@ static inline int rt_fail_cuda(struct rt *rt, cudaError_t error, const char *wha
     } while (0)
 
 /* Note [Beside]
- * Sums that begin early run in a side stream. It starts after the work queued so far in the rank's main stream, which
- * waits for it when the sums are needed: at the latest at the end of a segment, so that a segment is one graph. */
-int rt_cuda_beside(const rt_cuda_call *call, int (*perform)(const rt_cuda_call *call));
-int rt_cuda_join(struct rt *rt);
-
-/* Gathers of a communicator that begin early. Each has an event after it in the side stream, for which the main stream
- * waits when that gather is needed. An event that is recorded again before it was waited for stands for more than its
- * gather, never for less. */
+ * Collectives that overlap computation run in a side stream. It starts after the work queued so far in the rank's main
+ * stream, which waits for it when sums are needed: at the latest at the end of a segment, so that a segment is one
+ * graph. Each gather has an event after it in the side stream, for which the main stream waits when that gather is
+ * needed. An event that is recorded again before it was waited for stands for more than its gather, never for less. */
 enum { RT_GATHERS = 16 };
 struct rt_cuda_gathers {
     cudaEvent_t done[RT_GATHERS]; /* of gather number n at n % RT_GATHERS */
     uint64_t place[RT_GATHERS];   /* begun_beside of struct rt_cuda_private after that gather */
     uint64_t begun, finished;
 };
-int rt_cuda_begin_gather(const rt_cuda_call *call, int (*perform)(const rt_cuda_call *call), rt_cuda_gathers *gathers);
-/* Finishes the earliest one that is not finished. */
-int rt_cuda_finish_gather(struct rt *rt, rt_cuda_gathers *gathers);
+/* `performs`: what the communicator does for each kind. finish: as that of comm.h. */
+int rt_cuda_begin(const rt_cuda_call *call, int (*const performs[])(const rt_cuda_call *call),
+                  rt_cuda_gathers *gathers);
+int rt_cuda_finish(struct rt *rt, enum rt_early kind, rt_cuda_gathers *gathers);
 void rt_cuda_close_gathers(rt_cuda_gathers *gathers);
 
-/* Where the caller's part of a reduce-scatter in place begins. */
-static inline void *rt_cuda_own_part(const struct rt_comm *comm, void *data, const size_t *counts,
-                                     enum rt_dtype dtype) {
+static inline rt_cuda_call rt_cuda_call_of(struct rt_comm *comm, const struct rt_collective *what) {
+    rt_cuda_call call = {.comm = comm, .dst = what->dst, .src = what->dst, .dtype = what->dtype, .reduce = RT_SUM};
     size_t before = 0;
-    for (int r = 0; r < comm->rank; r++) before += counts[r];
-    return (unsigned char *)data + before * rt_dtype_bytes(dtype);
+    call.kind = what->kind;
+    if (what->kind == RT_SUM_WHOLE)
+        call.count = *what->counts;
+    else
+        call.receive = what->counts;
+    for (int r = 0; r < comm->rank && what->kind == RT_SCATTER; r++) before += what->counts[r];
+    call.dst = (unsigned char *)what->dst + before * rt_dtype_bytes(what->dtype);
+    if (what->kind == RT_GATHER) call.src = what->src;
+    return call;
 }
 
 /* cudaStreamSynchronize, except that a failed rank ends the wait if there is a `watch`. */

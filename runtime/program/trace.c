@@ -159,29 +159,18 @@ static int all_reduce(struct rt_comm *comm, void *dst, const void *src, size_t c
     RECORD(CALL_ALL_REDUCE, count * rt_dtype_bytes(dtype), all_reduce, comm, dst, src, count, dtype, reduce);
 }
 
-static int sum_begin(struct rt_comm *comm, void *data, size_t count, enum rt_dtype dtype) {
-    RECORD(CALL_SUM_BEGIN, count * rt_dtype_bytes(dtype), sum_begin, comm, data, count, dtype);
+static int begin(struct rt_comm *comm, const struct rt_collective *what) {
+    const size_t n = sum_of(what->counts, what->kind == RT_SUM_WHOLE ? 1 : comm->size);
+    RECORD((enum trace_call)(CALL_SUM_BEGIN + what->kind),
+           what->kind == RT_GATHER ? n : n * rt_dtype_bytes(what->dtype), begin, comm, what);
 }
 
-static int scatter_begin(struct rt_comm *comm, void *data, const size_t *counts, enum rt_dtype dtype) {
-    RECORD(CALL_SCATTER_BEGIN, sum_of(counts, comm->size) * rt_dtype_bytes(dtype), scatter_begin, comm, data, counts,
-           dtype);
-}
-
-static int sum_finish(struct rt_comm *comm) {
-    RECORD(CALL_SUM_FINISH, 0, sum_finish, comm);
+static int finish(struct rt_comm *comm, enum rt_early kind) {
+    RECORD(kind == RT_GATHER ? CALL_GATHER_FINISH : CALL_SUM_FINISH, 0, finish, comm, kind);
 }
 
 static int all_gather(struct rt_comm *comm, void *dst, const void *src, const size_t *bytes) {
     RECORD(CALL_ALL_GATHER, sum_of(bytes, comm->size), all_gather, comm, dst, src, bytes);
-}
-
-static int gather_begin(struct rt_comm *comm, void *dst, const void *src, const size_t *bytes) {
-    RECORD(CALL_GATHER_BEGIN, sum_of(bytes, comm->size), gather_begin, comm, dst, src, bytes);
-}
-
-static int gather_finish(struct rt_comm *comm) {
-    RECORD(CALL_GATHER_FINISH, 0, gather_finish, comm);
 }
 
 static int reduce_scatter(struct rt_comm *comm, void *dst, const void *src, const size_t *counts, enum rt_dtype dtype,
@@ -233,12 +222,9 @@ static void fill_table(struct traced *traced, const struct rt_comm_driver *real)
     if (real->function) table->function = function
     REPLACE(barrier);
     REPLACE(all_reduce);
-    REPLACE(sum_begin);
-    REPLACE(scatter_begin);
-    REPLACE(sum_finish);
+    REPLACE(begin);
+    REPLACE(finish);
     REPLACE(all_gather);
-    REPLACE(gather_begin);
-    REPLACE(gather_finish);
     REPLACE(reduce_scatter);
     REPLACE(reduce_scatter_onto);
     REPLACE(all_to_all);

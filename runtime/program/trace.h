@@ -25,11 +25,11 @@ enum trace_call {
     CALL_REDUCE_SCATTER,
     CALL_ALL_TO_ALL,
     CALL_BROADCAST,
-    CALL_COLLECTIVES, /* those above block until all ranks of the communicator have called them */
-    CALL_SUM_BEGIN = CALL_COLLECTIVES,
+    CALL_COLLECTIVES,                  /* those above block until all ranks of the communicator have called them */
+    CALL_SUM_BEGIN = CALL_COLLECTIVES, /* by enum rt_early */
     CALL_SCATTER_BEGIN,
-    CALL_SUM_FINISH,
     CALL_GATHER_BEGIN,
+    CALL_SUM_FINISH,
     CALL_GATHER_FINISH,
     CALL_SEND,
     CALL_RECEIVE,

@@ -397,6 +397,11 @@ static unsigned char *memory_of(const struct rank_context *context) {
     return segment ? segment : context->memory;
 }
 
+static int begin(struct rt_comm *comm, enum rt_early kind, enum rt_dtype dtype, void *dst, const void *src,
+                 const size_t *counts) {
+    return comm->driver->begin(comm, &(struct rt_collective){kind, dtype, dst, src, counts});
+}
+
 /* More sums than a transport may keep open, begun by some ranks earlier than by others, and looked after here and
  * there. */
 static int sums_of(struct rank_context *context, enum rt_dtype dtype, size_t count) {
@@ -407,11 +412,11 @@ static int sums_of(struct rank_context *context, enum rt_dtype dtype, size_t cou
     for (int i = 0; i < n; i++) {
         memcpy(segment + (size_t)i * room, input[dtype][comm->rank], bytes);
         if (i % 9 == comm->rank) usleep(100);
-        int status = comm->driver->sum_begin(comm, segment + (size_t)i * room, count, dtype);
+        int status = begin(comm, RT_SUM_WHOLE, dtype, segment + (size_t)i * room, NULL, &count);
         CHECK(status == RT_OK, "sum %d: status %d (%s)", i, status, comm->why);
-        if (i % 5 == comm->rank) CHECK(comm->driver->sum_progress(comm) == RT_OK);
+        if (i % 5 == comm->rank) CHECK(comm->driver->progress(comm) == RT_OK);
     }
-    CHECK(comm->driver->sum_finish(comm) == RT_OK, "%s", comm->why);
+    CHECK(comm->driver->finish(comm, RT_SUM_WHOLE) == RT_OK, "%s", comm->why);
     for (int i = 0; i < n; i++)
         CHECK(memcmp(segment + (size_t)i * room, expected[dtype][RT_SUM], bytes) == 0, "%s x %zu, sum %d",
               rt_dtypes[dtype].name, count, i);
@@ -431,12 +436,11 @@ static int scatters_of(struct rank_context *context, enum rt_dtype dtype, size_t
         unsigned char *data = segment + (size_t)i * room;
         memcpy(data, input[dtype][comm->rank], bytes);
         if (i % 9 == comm->rank) usleep(100);
-        int status = i % 3 ? comm->driver->scatter_begin(comm, data, counts, dtype)
-                           : comm->driver->sum_begin(comm, data, count, dtype);
+        int status = begin(comm, i % 3 ? RT_SCATTER : RT_SUM_WHOLE, dtype, data, NULL, i % 3 ? counts : &count);
         CHECK(status == RT_OK, "scatter %d: status %d (%s)", i, status, comm->why);
-        if (i % 5 == comm->rank) CHECK(comm->driver->sum_progress(comm) == RT_OK);
+        if (i % 5 == comm->rank) CHECK(comm->driver->progress(comm) == RT_OK);
     }
-    CHECK(comm->driver->sum_finish(comm) == RT_OK, "%s", comm->why);
+    CHECK(comm->driver->finish(comm, RT_SUM_WHOLE) == RT_OK, "%s", comm->why);
     for (int i = 0; i < n; i++) {
         const size_t first = i % 3 ? before * size : 0, length = i % 3 ? counts[comm->rank] * size : bytes;
         CHECK(memcmp(segment + (size_t)i * room + first, (const char *)expected[dtype][RT_SUM] + first, length) == 0,
@@ -472,24 +476,24 @@ static int gathers_of(struct rank_context *context, size_t count, int ahead) {
         for (size_t at = 0; at < bytes[comm->rank] && i < n; at++) src[at] = part_byte(i, comm->rank, at);
         if (i % 9 == comm->rank) usleep(100);
         if (i < n)
-            CHECK(comm->driver->gather_begin(comm, segment + (size_t)i * room, src, bytes) == RT_OK, "%s", comm->why);
+            CHECK(begin(comm, RT_GATHER, RT_U8, segment + (size_t)i * room, src, bytes) == RT_OK, "%s", comm->why);
         if (i == 17) *sum = comm->rank + 1;
-        if (i == 17) CHECK(comm->driver->sum_begin(comm, sum, 1, RT_I32) == RT_OK, "%s", comm->why);
-        if (i % 5 == comm->rank) CHECK(comm->driver->sum_progress(comm) == RT_OK);
+        if (i == 17) CHECK(begin(comm, RT_SUM_WHOLE, RT_I32, sum, NULL, (const size_t[]){1}) == RT_OK, "%s", comm->why);
+        if (i % 5 == comm->rank) CHECK(comm->driver->progress(comm) == RT_OK);
         if (i < ahead) continue;
-        CHECK(comm->driver->gather_finish(comm) == RT_OK, "%s", comm->why);
+        CHECK(comm->driver->finish(comm, RT_GATHER) == RT_OK, "%s", comm->why);
         CHECK(holds_parts(segment + (size_t)(i - ahead) * room, i - ahead, bytes, comm->size), "%zu bytes, gather %d",
               count, i - ahead);
         memset(segment + (size_t)(i - ahead) * room, 0xee, count); /* no other rank reads it any more */
     }
-    CHECK(comm->driver->sum_finish(comm) == RT_OK, "%s", comm->why);
+    CHECK(comm->driver->finish(comm, RT_SUM_WHOLE) == RT_OK, "%s", comm->why);
     CHECK(*sum == comm->size * (comm->size + 1) / 2, "the sum among gathers is %d", *sum);
     free(own);
     return 0;
 }
 
 static int gathers_case(struct rank_context *context) {
-    if (!context->comm->driver->gather_begin) return 0;
+    if (!context->comm->driver->begin) return 0;
     for (size_t s = 0; s < SIZES; s++)
         for (int ahead = 0; ahead <= 60 && sizes[s] < MOST; ahead += 30)
             if (gathers_of(context, sizes[s], ahead)) return 1;
@@ -498,11 +502,11 @@ static int gathers_case(struct rank_context *context) {
 
 /* Between other calls, which know nothing of them. */
 static int sums_case(struct rank_context *context) {
-    if (!context->comm->driver->sum_begin) return 0;
+    if (!context->comm->driver->begin) return 0;
     for (int t = 0; t < RT_DTYPE_COUNT; t++)
         for (size_t s = 0; s < SIZES && has_sums(t); s++) {
             if (sums_of(context, (enum rt_dtype)t, sizes[s])) return 1;
-            if (context->comm->driver->scatter_begin && scatters_of(context, (enum rt_dtype)t, sizes[s])) return 1;
+            if (scatters_of(context, (enum rt_dtype)t, sizes[s])) return 1;
             CHECK(context->comm->driver->barrier(context->comm) == RT_OK);
         }
     return 0;

@@ -456,10 +456,10 @@ static int redistribution_case(struct rank_context *context) {
         const int64_t dims[] = {outer, extent, inner};
         CHECK(rt_chunk(rt, 0, part, whole, RT_I32, 3, dims, 1, &held) == RT_OK);
         if (mine > 0) CHECK(part[0] == whole[rt_part_start(rt, 0, extent, cut.blocks, cut.grain) * inner]);
-        CHECK(rt_all_gather(rt, 0, back, part, scratch, RT_I32, outer, extent, inner, cut.blocks, cut.grain) == 0);
+        CHECK(rt_all_gather(rt, 0, back, part, scratch, RT_I32, outer, extent, inner, cut.blocks, cut.grain, 0) == 0);
         CHECK(memcmp(back, whole, (size_t)count * 4) == 0, "row %zu", i);
-        CHECK(rt_reduce_scatter(rt, 0, sum, whole, scratch, RT_I32, outer, extent, inner, cut.blocks, cut.grain,
-                                RT_SUM) == RT_OK);
+        CHECK(rt_reduce_scatter(rt, 0, sum, whole, scratch, RT_I32, outer, extent, inner, cut.blocks, cut.grain, RT_SUM,
+                                0) == RT_OK);
         for (int64_t e = 0; e < mine; e++) CHECK(sum[e] == context->comm->size * part[e], "row %zu", i);
     }
     rt_close(rt);

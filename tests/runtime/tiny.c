@@ -49,8 +49,8 @@ static int tiny_step(struct rt *rt) {
             for (int k = 0; k < TINY_K; k++) sum += x[m * TINY_K + k] * w[k * columns + n];
             part[m * columns + n] = sum;
         }
-    RT_TRY_AT(1,
-              rt_all_gather(rt, 0, y, part, rt->arena[RT_COMMUNICATION] + SCRATCH_AT, RT_F32, TINY_M, TINY_N, 1, 1, 1));
+    RT_TRY_AT(
+        1, rt_all_gather(rt, 0, y, part, rt->arena[RT_COMMUNICATION] + SCRATCH_AT, RT_F32, TINY_M, TINY_N, 1, 1, 1, 0));
     tiny_misbehave(rt->rank, rt->step, rt);
     for (int m = 0; m < TINY_M; m++)
         for (int p = 0; p < TINY_P; p++) {
