@@ -19,8 +19,7 @@
 enum { ID_DIGITS = 8 }; /* of the key, that tell the model.h of one program from those of others */
 
 static const char *list_of(struct arena *arena, const int64_t *values, int n) {
-    struct strbuf out;
-    strbuf_init(&out, arena);
+    struct strbuf out = {.arena = arena};
     for (int i = 0; i < n; i++) strbuf_printf(&out, "%s%lld", i ? ", " : "", (long long)values[i]);
     return n ? strbuf_text(&out) : "0";
 }
@@ -53,9 +52,8 @@ static bool is_own(const struct graph *graph, const struct tensor *tensor) {
 }
 
 static void bind_splits(struct tmpl_env *env, const struct graph *graph, const struct tensor *tensor) {
-    struct strbuf out;
     int n = 0;
-    strbuf_init(&out, graph->arena);
+    struct strbuf out = {.arena = graph->arena};
     for (int c = 0; c < tensor->layout.ncuts; c++) {
         const struct cut *cut = &tensor->layout.cuts[c];
         if (cut->placement.kind != PLACED_PART) continue;
@@ -176,8 +174,7 @@ static const char *place_text(struct arena *arena, const struct plan_place *plac
 
 static const char *places(const struct rankplan *plan, const struct rank_class *class, bool inputs, int n,
                           const int *tensors) {
-    struct strbuf out;
-    strbuf_init(&out, plan->graph->arena);
+    struct strbuf out = {.arena = plan->graph->arena};
     for (int i = 0; i < n; i++) {
         const struct plan_place *place = &class->place[tensors[i]];
         bool given = inputs && place->arena == RT_CALLER; /* read in the caller's memory, not copied */
@@ -191,8 +188,7 @@ static const char *places(const struct rankplan *plan, const struct rank_class *
 }
 
 static const char *offsets_of(const struct rankplan *plan, const struct rank_class *class, int n, const int *tensors) {
-    struct strbuf out;
-    strbuf_init(&out, plan->graph->arena);
+    struct strbuf out = {.arena = plan->graph->arena};
     for (int i = 0; i < n; i++) {
         int64_t offset = class->place[tensors[i]].offset;
         strbuf_puts(&out, i ? ", " : "");
@@ -206,9 +202,8 @@ static const char *offsets_of(const struct rankplan *plan, const struct rank_cla
 
 /* The ranks of the classes, numbered within a scale unit, as "ranks 0, 1". */
 static const char *ranks_text(const struct rankplan *plan, int nclasses, const int *classes) {
-    struct strbuf out;
     int n = 0, shards = mesh_size(&plan->graph->mesh);
-    strbuf_init(&out, plan->graph->arena);
+    struct strbuf out = {.arena = plan->graph->arena};
     for (int s = 0; s < shards; s++)
         for (int c = 0; c < nclasses; c++)
             if (rankplan_class_of(plan, s) == classes[c]) strbuf_printf(&out, "%s%d", n++ ? ", " : "", s);
@@ -251,8 +246,7 @@ static void bind_transfers(struct tmpl_env *env, const struct rankplan *plan, co
 
 /* The initial values of the table of slots: "2, 1, [RT_MAX_CHUNKS] = 1, 1". */
 static const char *slots_text(struct arena *arena, const struct schedule *schedule) {
-    struct strbuf out;
-    strbuf_init(&out, arena);
+    struct strbuf out = {.arena = arena};
     for (int kind = 0; kind < RT_SLOT_KINDS && schedule->shape.slots[rt_slot_set((enum rt_slot_kind)kind, 0)]; kind++) {
         const int *slots = schedule->shape.slots + rt_slot_set((enum rt_slot_kind)kind, 0);
         if (kind) strbuf_printf(&out, ", [%d * RT_MAX_CHUNKS] = ", kind);
@@ -311,10 +305,9 @@ static void bind_growing(struct tmpl_env *env, const struct rankplan *plan, cons
 static const char *segments_text(const struct rankplan *plan) {
     const struct graph *graph = plan->graph;
     const struct rank_class *class = &plan->classes[0];
-    struct strbuf out;
     for (int c = 0; c < plan->nclasses; c++)
         if (plan->classes[c].nsegments > class->nsegments) class = &plan->classes[c];
-    strbuf_init(&out, graph->arena);
+    struct strbuf out = {.arena = graph->arena};
     for (int s = 0; s < class->nsegments; s++)
         strbuf_printf(&out, "%s%s", s ? ", " : "", step_segment(graph, &graph->segments.at[class->segments[s]]));
     return strbuf_text(&out);
@@ -387,8 +380,7 @@ static const char *any(const struct graph *graph, bool (*is)(const struct node *
 
 /* The initial values of struct rt_mesh: ".naxes = 2, .stages = 1, .axis = {{.size = 2}, {.size = 4}}". */
 static const char *mesh_initializer(const struct mesh *mesh, struct arena *arena) {
-    struct strbuf axes;
-    strbuf_init(&axes, arena);
+    struct strbuf axes = {.arena = arena};
     for (int a = 0; a < mesh->naxes; a++)
         strbuf_printf(&axes, "%s{.size = %d, .first = %d, .end = %d}", a ? ", " : "", mesh->axis[a].size,
                       mesh->axis[a].end ? mesh->axis[a].first : 0, mesh->axis[a].end);
@@ -485,8 +477,7 @@ static void add_operators(struct program *program, struct tmpl_env *env, const s
 static void add_sources(struct program *program, struct tmpl_env *env, const struct rankplan *plan,
                         const struct sources *sources, const struct target *target, struct extents *extents) {
     struct arena *arena = plan->graph->arena;
-    struct strbuf names;
-    strbuf_init(&names, arena);
+    struct strbuf names = {.arena = arena};
     tmpl_list(env, "functions");
     for (int s = 0; s < sources->n; s++) {
         const struct source *source = &sources->at[s];
@@ -543,10 +534,9 @@ int program_make(struct program *program, const struct rankplan *plan, const str
     struct graph *graph = plan->graph;
     struct arena *arena = graph->arena;
     struct tmpl_env *env = tmpl_env(arena, NULL);
-    struct strbuf constants;
     *program = (struct program){0};
     if (instruction_check(graph, target, diags) < 0) return -1;
-    strbuf_init(&constants, arena);
+    struct strbuf constants = {.arena = arena};
     bind_names(env, arena, info);
     tmpl_set(env, "device", target->device);
     tmpl_set(env, "arch", info->arch ? info->arch : "");

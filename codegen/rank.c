@@ -25,10 +25,8 @@ enum { MIN_PERIOD = 4 }; /* shorter repetitions are more readable written out */
 static int *kinds_of(struct arena *arena, const struct rankplan *plan, const struct rank_class *class,
                      const struct instruction *instructions, int n) {
     int *kinds = ARENA_ARRAY(arena, int, n + 1);
-    struct map seen;
-    struct strbuf key;
-    map_init(&seen, arena);
-    strbuf_init(&key, arena);
+    struct map seen = {.arena = arena};
+    struct strbuf key = {.arena = arena};
     for (int i = 0; i < n; i++) {
         key.length = 0;
         strbuf_printf(&key, "%d ", i ? instructions[i].number - instructions[i - 1].number : 1);
@@ -180,8 +178,7 @@ static const struct role *viewed(const struct function *function, const int *ten
 static const char *shape_text(const struct function *function, int tensor) {
     const struct tensor *t = tensor_at(function, tensor);
     struct kernels *kernels = function->source->kernels;
-    struct strbuf out;
-    strbuf_init(&out, function->arena);
+    struct strbuf out = {.arena = function->arena};
     for (int d = 0; d < t->ndim; d++)
         strbuf_printf(&out, "%s%s", d ? "," : "(",
                       sizes_extent(kernels->sizes, &kernels->size_names, function->class, tensor, d));
@@ -197,9 +194,8 @@ static const char *shape_text(const struct function *function, int tensor) {
 
 /* ", the same in layers 0, 2": the layers of a merged weight that share it with others. */
 static const char *sharing_text(const struct function *function, const int *tensors) {
-    struct strbuf out;
     bool all = true;
-    strbuf_init(&out, function->arena);
+    struct strbuf out = {.arena = function->arena};
     for (int call = 1; call < function->times; call++) all = all && tensors[call] == tensors[0];
     if (tensors[function->calls] < 0) return "";
     if (all) return ", the same in all layers";
@@ -450,8 +446,7 @@ static const char *field_text(const struct function *function, const struct role
 }
 
 static const char *row_text(const struct function *function, int call) {
-    struct strbuf row;
-    strbuf_init(&row, function->arena);
+    struct strbuf row = {.arena = function->arena};
     for (int r = 0; r < function->roles.n; r++)
         if (has_field(&function->roles.at[r]))
             strbuf_printf(&row, "%s%s", row.length ? ", " : "", field_text(function, &function->roles.at[r], call));

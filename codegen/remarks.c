@@ -8,8 +8,7 @@
 
 const char *remarks_mesh(const struct graph *graph) {
     const struct mesh *mesh = &graph->mesh;
-    struct strbuf out;
-    strbuf_init(&out, graph->arena);
+    struct strbuf out = {.arena = graph->arena};
     for (int a = 0; a < mesh->naxes; a++)
         strbuf_printf(&out, "%s%s", a ? " " : "", mesh_axis_text(mesh, a, graph->arena));
     return mesh->naxes ? strbuf_text(&out) : "one rank";
@@ -27,8 +26,7 @@ const char *remarks_segment(const struct segment *segment) {
 }
 
 const char *remarks_memory(const struct rankplan *plan, int nclasses, const int *classes) {
-    struct strbuf out;
-    strbuf_init(&out, plan->graph->arena);
+    struct strbuf out = {.arena = plan->graph->arena};
     for (int a = 0; a < RT_ARENAS; a++) {
         int64_t least = plan->classes[classes[0]].bytes[a], most = least;
         for (int c = 1; c < nclasses; c++) {
@@ -139,8 +137,7 @@ const char *remarks_value_name(const struct graph *graph, int tensor) {
 /* "layers.*.attn" of "layers.0.attn" and "layers.3.attn"; the first if they differ in the number of components. */
 static const char *pattern_of(struct arena *arena, const char *first, const char *last) {
     static const char separators[] = "./";
-    struct strbuf out;
-    strbuf_init(&out, arena);
+    struct strbuf out = {.arena = arena};
     const char *a = first, *b = last;
     while (*a && *b) {
         const size_t length = strcspn(a, separators), other = strcspn(b, separators);

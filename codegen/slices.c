@@ -36,8 +36,7 @@ static const char *place_text(const struct finder *finder, const struct tensor *
 
 /* A key that is equal for tensors of the same bytes and cuts. */
 static const char *part_text(const struct finder *finder, const struct tensor *tensor, const struct sliced *sliced) {
-    struct strbuf out;
-    strbuf_init(&out, finder->arena);
+    struct strbuf out = {.arena = finder->arena};
     strbuf_puts(&out, place_text(finder, tensor));
     for (int d = 0; d < sliced->ndim; d++) strbuf_printf(&out, " %lld", (long long)sliced->dims[d]);
     for (int c = 0; c < sliced->ncuts; c++) {

@@ -73,8 +73,7 @@ static void put_place(struct strbuf *out, const struct plan_place *place) {
 /* A text that is equal for alike classes. It includes the addresses of updates, which are copies at fixed addresses. */
 static const char *kind_of(const struct source *source, const struct rankplan *plan, const struct rank_class *class) {
     const struct graph *graph = plan->graph;
-    struct strbuf out;
-    strbuf_init(&out, graph->arena);
+    struct strbuf out = {.arena = graph->arena};
     for (int s = 0; s < class->nsegments; s++)
         strbuf_printf(&out, "%s %d ", phase_names[graph->segments.at[class->segments[s]].phase],
                       source->segment_end[s]);
@@ -105,8 +104,7 @@ void sources_find(struct sources *sources, const struct rankplan *plan, const st
     struct arena *arena = plan->graph->arena;
     const int *numbers = number_instructions(plan);
     const struct sizes *sizes = sizes_find(plan->graph);
-    struct map known;
-    map_init(&known, arena);
+    struct map known = {.arena = arena};
     *sources = (struct sources){.at = ARENA_ARRAY(arena, struct source, plan->nclasses),
                                 .of_class = ARENA_ARRAY(arena, int, plan->nclasses),
                                 .row = ARENA_ARRAY(arena, int, plan->nclasses),

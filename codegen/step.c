@@ -47,8 +47,7 @@ static int other_chunk(const struct graph *graph, const struct transfer_end *end
 }
 
 const char *step_transfer(const struct graph *graph, int n, const struct transfer_end *ends) {
-    struct strbuf out;
-    strbuf_init(&out, graph->arena);
+    struct strbuf out = {.arena = graph->arena};
     for (int e = 0; e < n; e++) {
         const char *name = remarks_value_name(graph, graph->nodes.at[ends[e].node].inputs[0]);
         const char *words = names_words(graph->arena, name, name);

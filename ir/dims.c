@@ -440,8 +440,7 @@ static bool bind_alternative(struct binding *b) {
 
 int dims_bind_text(struct dims *dims, const char *text, const struct graph *graph, const struct node *node,
                    const char **why) {
-    struct strbuf reasons;
-    strbuf_init(&reasons, dims->arena);
+    struct strbuf reasons = {.arena = dims->arena};
     int alternative = 0;
     for (const char *rest = text; rest; alternative++) {
         struct pattern pattern;
@@ -774,8 +773,7 @@ static void print_operand(struct strbuf *out, const struct dims *dims, int opera
 }
 
 const char *dims_print(struct arena *arena, const struct dims *dims) {
-    struct strbuf out;
-    strbuf_init(&out, arena);
+    struct strbuf out = {.arena = arena};
     for (int i = 0; i < dims->ninputs + dims->noutputs; i++) {
         strbuf_puts(&out, i == 0 ? "" : i == dims->ninputs ? " -> " : ", ");
         print_operand(&out, dims, i);

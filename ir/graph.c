@@ -275,8 +275,7 @@ bool tensor_is_stored(const struct tensor *tensor) {
 
 static const char *type_text(struct arena *arena, struct open_sizes *open, const struct tensor *tensor,
                              const struct open_names *names) {
-    struct strbuf out;
-    strbuf_init(&out, arena);
+    struct strbuf out = {.arena = arena};
     strbuf_puts(&out, rt_dtypes[tensor->dtype].name);
     strbuf_putc(&out, '[');
     for (int d = 0; d < tensor->ndim; d++)

@@ -68,9 +68,8 @@ static void put_terms(const struct printer *printer, int term, struct strbuf *ou
 
 /* Terms in order, then the number that is left of those in it. */
 static const char *print_sum(const struct printer *printer, int term, bool loose) {
-    struct strbuf out;
     int64_t number = 0;
-    strbuf_init(&out, printer->arena);
+    struct strbuf out = {.arena = printer->arena};
     put_terms(printer, term, &out, &number);
     if (number) strbuf_printf(&out, " %c %lld", number < 0 ? '-' : '+', llabs(number));
     return loose ? arena_printf(printer->arena, "(%s)", strbuf_text(&out)) : strbuf_text(&out);
@@ -84,8 +83,7 @@ static const char *print_atom(const struct printer *printer, const struct open_t
                                         [OPEN_GREATER] = "greater(%s, %s)"};
     const bool call = t->kind == OPEN_LESSER || t->kind == OPEN_GREATER;
     const char *a = print(printer, t->a, !call), *b = print(printer, t->b, !call);
-    struct strbuf out;
-    strbuf_init(&out, printer->arena);
+    struct strbuf out = {.arena = printer->arena};
     strbuf_puts(&out, loose && !call ? "(" : "");
     for (const char *c = forms[t->kind]; *c; c++) {
         if (*c == '%' && c[1] == 's') {
@@ -108,8 +106,7 @@ static const char *print(const struct printer *printer, int term, bool loose) {
 }
 
 static const char *quoted(struct arena *arena, const char *name) {
-    struct strbuf out;
-    strbuf_init(&out, arena);
+    struct strbuf out = {.arena = arena};
     strbuf_quote(&out, name);
     return strbuf_text(&out);
 }
@@ -173,8 +170,7 @@ const char *open_plain(struct open_sizes *open, struct arena *arena, int64_t val
 }
 
 const char *open_said(struct open_sizes *open, struct arena *arena, const char *text) {
-    struct strbuf out;
-    strbuf_init(&out, arena);
+    struct strbuf out = {.arena = arena};
     for (const char *at = text; *at;) {
         const bool inside = at > text && (isalnum((unsigned char)at[-1]) || strchr("_.'", at[-1]));
         const size_t digits = strspn(at, "0123456789");

@@ -7,9 +7,7 @@
 #include "ir/text.h"
 
 int specimens_refuse(struct diags *diags, const struct open_sizes *open, const char *where, const char *what) {
-    struct strbuf names, sizes;
-    strbuf_init(&names, diags->arena);
-    strbuf_init(&sizes, diags->arena);
+    struct strbuf names = {.arena = diags->arena}, sizes = {.arena = diags->arena};
     for (int i = 0; i < open->all.n; i++) {
         const struct open_size *size = &open->all.at[i];
         strbuf_printf(&names, "%s%s=%s", i ? ", " : "", diag_quote(diags, size->name),
@@ -200,8 +198,7 @@ static void read_attr(struct reading *reading, const struct attr *from, struct a
  * not fit. */
 static bool settle(struct graph *graph, const struct graph *from, const char *text) {
     struct reading reading = {.from = from};
-    struct diags diags;
-    diags_init(&diags, graph->arena);
+    struct diags diags = {.arena = graph->arena};
     int (*const parse)(struct arena *, struct diags *, const char *, const char *, size_t, struct graph **) =
         graph->open->specimen % 2 ? text_parse_twin : text_parse;
     if (parse(graph->arena, &diags, "", text, strlen(text), &reading.to) < 0) return false;

@@ -219,9 +219,8 @@ const char *timeline_text(struct arena *arena, const struct graph *graph, const 
     const bool several = graph->schedules.at[coordinate].shape.nchunks > 1;
     const int width = 3 + several + (schedule_last_phase(graph) == PHASE_WEIGHT); /* columns of a unit of time */
     static const char *const marks[] = {[PHASE_FORWARD] = "", [PHASE_BACKWARD] = "'", [PHASE_WEIGHT] = "\""};
-    struct strbuf out;
     int at = 0;
-    strbuf_init(&out, arena);
+    struct strbuf out = {.arena = arena};
     for (int i = 0; i < timeline->runs.n; i++) {
         const struct timeline_run *run = &timeline->runs.at[i];
         const struct segment *segment = &graph->segments.at[run->segment];

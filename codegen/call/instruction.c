@@ -323,8 +323,7 @@ static void put_gap_as(struct local *local, const char *argument, bool member) {
     int coordinate[RT_MAX_AXES], axes[RT_LAYOUT_AXES];
     int64_t extent = local->dims.factor[factor].extent, length = extent;
     const int64_t block = extent / 2;
-    struct strbuf turns;
-    strbuf_init(&turns, local->out.arena);
+    struct strbuf turns = {.arena = local->out.arena};
     mesh_coordinate(&local->graph->mesh, local->class->shard, coordinate);
     dims_outermost_first(local->node.split, local->graph->mesh.naxes, axes);
     for (int i = 0; i < local->graph->mesh.naxes; i++) {

@@ -23,8 +23,7 @@ const char *const dtype_ids[] = {
 /* The extents as a list in which `say` writes one. */
 static const char *list_of(struct arena *arena, struct extents *extents, const struct tensor *tensor,
                            const char *(*say)(struct extents *, struct arena *, int64_t), const char *separator) {
-    struct strbuf out;
-    strbuf_init(&out, arena);
+    struct strbuf out = {.arena = arena};
     for (int d = 0; d < tensor->ndim; d++)
         strbuf_printf(&out, "%s%s", d ? separator : "", say(extents, arena, tensor->dims[d]));
     return strbuf_text(&out);

@@ -259,9 +259,7 @@ static bool bind_operands(struct loops *loops, struct tmpl_env *env) {
     const char *results[] = {"y", "y1", "y2", "y3", "y4", "y5"};
     _Static_assert(sizeof names / sizeof *names == EXPR_INPUTS, "a name for each input");
     _Static_assert(sizeof results / sizeof *results == EXPR_VALUES, "a name for each result");
-    struct strbuf parameters, arguments;
-    strbuf_init(&parameters, loops->arena);
-    strbuf_init(&arguments, loops->arena);
+    struct strbuf parameters = {.arena = loops->arena}, arguments = {.arena = loops->arena};
     tmpl_list(env, "reads");
     bool block = false;
     const bool updates = update_function(loops) != NULL;
@@ -402,8 +400,7 @@ static const char *call_of(struct kernels *kernels, const struct rankplan *plan,
     struct loops loops = {
         .graph = plan->graph, .node = node, .class = class, .target = kernels->target, .arena = kernels->arena};
     const char *function = function_of(kernels, &loops);
-    struct strbuf out;
-    strbuf_init(&out, kernels->arena);
+    struct strbuf out = {.arena = kernels->arena};
     *tensors = ARENA_ARRAY(kernels->arena, int, loops.node->ninputs + loops.node->noutputs);
     *n = 0;
     strbuf_printf(&out, "%s(%s", function, kernels->target->arguments->names_rank || loops.open ? "rt, " : "");

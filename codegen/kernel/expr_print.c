@@ -176,12 +176,11 @@ static void collect(struct words *words, const struct expr *expr) {
 
 const char *expr_words(struct arena *arena, const struct expr_chain *chain) {
     struct words words = {0};
-    struct strbuf out;
     for (int i = 0; i < chain->nnamed; i++) collect(&words, chain->named[i]);
     for (int i = 0; i < chain->nvalues; i++) collect(&words, chain->value[i]);
     if (words.n > MOST_WORDS) return NULL;
     if (words.n == 0) return "cast"; /* from one type to another is what is left */
-    strbuf_init(&out, arena);
+    struct strbuf out = {.arena = arena};
     for (int i = 0; i < words.n; i++) strbuf_printf(&out, "%s%s", i ? "_" : "", words.word[i]);
     return strbuf_text(&out);
 }

@@ -16,8 +16,7 @@ struct kernels *kernels_new(struct arena *arena, const struct target *target, co
 }
 
 const char *kernels_text(const struct kernels *kernels) {
-    struct strbuf out;
-    strbuf_init(&out, kernels->arena);
+    struct strbuf out = {.arena = kernels->arena};
     for (int i = 0; i < kernels->texts.n; i++) strbuf_printf(&out, "%s%s", i ? "\n" : "", kernels->texts.at[i]);
     return strbuf_text(&out);
 }

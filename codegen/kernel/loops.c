@@ -52,8 +52,7 @@ void loops_merge(struct loops *loops, int count) {
 }
 
 const char *loops_index(const struct loops *loops, const int64_t *stride) {
-    struct strbuf out;
-    strbuf_init(&out, loops->arena);
+    struct strbuf out = {.arena = loops->arena};
     for (int d = 0; d < loops->n; d++) {
         if (!stride[d]) continue;
         strbuf_printf(&out, out.length ? " + i%d" : "i%d", d);
@@ -232,8 +231,7 @@ void loops_name_value(const struct loops *loops, struct tmpl_env *env, const cha
 }
 
 const char *loops_text(const struct loops *loops, const struct expr *expr) {
-    struct strbuf out;
-    strbuf_init(&out, loops->arena);
+    struct strbuf out = {.arena = loops->arena};
     expr_print(&out, loops->target, expr, loops_type(loops), spell, loops);
     return strbuf_text(&out);
 }

@@ -261,8 +261,7 @@ static void bind_buffers(const struct writer *w, struct tmpl_env *env) {
     const int64_t columns = at_least_one(open_most(graph->open, w->kernel->columns));
     const char *rows = extents_fixed(graph, w->tile);
     const char *elements = arena_printf(arena, "%s * %s", rows, extents_fixed(graph, columns));
-    struct strbuf out;
-    strbuf_init(&out, arena);
+    struct strbuf out = {.arena = arena};
     for (int i = 0; i < w->kernel->program.nnamed; i++) {
         const struct row_value *value = &w->kernel->program.named[i];
         if (value->fold) put_buffer(&out, arena_printf(arena, "s%d", i), rows);
@@ -276,8 +275,7 @@ static void bind_buffers(const struct writer *w, struct tmpl_env *env) {
 
 /* The loop that threads share goes over `extent` rows or columns in blocks of `each`. */
 static void bind_parameters(const struct row_kernel *kernel, struct tmpl_env *env, int64_t extent, const char *each) {
-    struct strbuf out;
-    strbuf_init(&out, kernel->loops.arena);
+    struct strbuf out = {.arena = kernel->loops.arena};
     if (kernel->loops.open) strbuf_puts(&out, "const struct rt *rt");
     for (int o = 0; o < kernel->loops.node->noutputs; o++)
         row_kernel_put_result(kernel, &out, loops_type_name(&kernel->loops, kernel->loops.node->outputs[o]), o);

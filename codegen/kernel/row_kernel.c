@@ -123,8 +123,7 @@ const char *row_kernel_call(struct kernels *kernels, const struct rankplan *plan
     const bool rows = node->op->id == OP_Rows;
     (rows ? target->rows->rows : target->rows->columns)(&kernel, env);
     const char *template = rows ? target->rows_template : target->columns_template;
-    struct strbuf out;
-    strbuf_init(&out, arena);
+    struct strbuf out = {.arena = arena};
     *tensors = ARENA_ARRAY(arena, int, node->noutputs + node->ninputs);
     *n = 0;
     for (int o = 0; o < node->noutputs; o++) (*tensors)[(*n)++] = node->outputs[o];

@@ -259,9 +259,7 @@ static void bind_rows(struct row_kernel *kernel, struct tmpl_env *env) {
     want_all(kernel);
     const struct row_shape shape = row_shape_of(kernel);
     const bool holds = shape.parts > 0;
-    struct strbuf parameters, arguments;
-    strbuf_init(&parameters, kernel->loops.arena);
-    strbuf_init(&arguments, kernel->loops.arena);
+    struct strbuf parameters = {.arena = kernel->loops.arena}, arguments = {.arena = kernel->loops.arena};
     for (int o = 0; o < kernel->loops.node->noutputs; o++) {
         row_kernel_put_result(kernel, &parameters, loops_type_name(&kernel->loops, kernel->loops.node->outputs[o]), o);
         strbuf_printf(&arguments, "%s%s", o ? ", " : "", row_kernel_results[o]);
@@ -285,10 +283,8 @@ static void bind_rows(struct row_kernel *kernel, struct tmpl_env *env) {
  * round. */
 static void bind_sums(struct row_kernel *kernel, struct tmpl_env *env, const struct column_shape *shape) {
     const bool chunked = is_chunked(kernel, shape);
-    struct strbuf parameters, sums, parts;
-    strbuf_init(&parameters, kernel->loops.arena);
-    strbuf_init(&sums, kernel->loops.arena);
-    strbuf_init(&parts, kernel->loops.arena);
+    struct strbuf parameters = {.arena = kernel->loops.arena}, sums = {.arena = kernel->loops.arena},
+                  parts = {.arena = kernel->loops.arena};
     for (int o = 0; o < kernel->loops.node->noutputs; o++) {
         const int y = kernel->loops.node->outputs[o];
         const bool half = rt_dtypes[kernel->loops.graph->tensors.at[y].dtype].kind == RT_KIND_HALF;
@@ -344,9 +340,7 @@ static void want_values(struct row_kernel *kernel) {
 
 static void bind_columns(struct row_kernel *kernel, struct tmpl_env *env) {
     const struct column_shape shape = column_shape_of(kernel);
-    struct strbuf parameters, arguments;
-    strbuf_init(&parameters, kernel->loops.arena);
-    strbuf_init(&arguments, kernel->loops.arena);
+    struct strbuf parameters = {.arena = kernel->loops.arena}, arguments = {.arena = kernel->loops.arena};
     row_kernel_put_inputs(kernel, &parameters);
     put_arguments(kernel, &arguments);
     want_values(kernel);

@@ -232,8 +232,7 @@ static void put_arguments(struct speller *speller) {
 /* Declares the names that the function uses, and writes it. */
 static void end_function(struct speller *speller, const struct size_names *names) {
     struct extents *extents = speller->extents;
-    struct strbuf declared;
-    strbuf_init(&declared, extents->arena);
+    struct strbuf declared = {.arena = extents->arena};
     if (speller->type) put_parameters(speller);
     if (!speller->access) {
         strbuf_puts(&speller->out, strbuf_text(&speller->body));
@@ -406,8 +405,7 @@ void extents_bind(struct extents *extents, struct tmpl_env *env) {
     tmpl_list(env, "limits");
     tmpl_set(env, "limited", "");
     if (!extents) return;
-    struct strbuf members;
-    strbuf_init(&members, extents->arena);
+    struct strbuf members = {.arena = extents->arena};
     for (int i = 0; i < extents->open->all.n; i++) {
         const struct open_size *size = &extents->open->all.at[i];
         struct tmpl_env *entry = tmpl_entry(env, "open_sizes");

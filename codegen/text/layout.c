@@ -46,8 +46,7 @@ static const char *skip_zero_member(const char *c) {
 /* Removes the members that are zero. The comma after a member goes too, and its line if nothing else is on it. For the
  * last member of a list, the comma before it goes. A member that is alone in its braces stays. */
 static const char *without_zeros(struct arena *arena, const char *text) {
-    struct strbuf out;
-    strbuf_init(&out, arena);
+    struct strbuf out = {.arena = arena};
     for (const char *c = text; *c;) {
         const char *behind = skip_zero_member(c), *quoted = skip_quoted(c);
         const bool last = behind && *behind == '}', first = out.length && out.text[out.length - 1] == '{';
@@ -233,8 +232,7 @@ static const char *put_comment(struct strbuf *out, const char *text) {
 }
 
 const char *layout_source(struct arena *arena, const char *text) {
-    struct strbuf out;
-    strbuf_init(&out, arena);
+    struct strbuf out = {.arena = arena};
     text = without_zeros(arena, text);
     while (*text) {
         const char *end = text + strcspn(text, "\n"), *first = text + strspn(text, " ");

@@ -14,8 +14,7 @@ void runtime_files_add(struct program *program, struct arena *arena, bool cuda) 
 }
 
 const char *runtime_sources(struct arena *arena) {
-    struct strbuf out;
-    strbuf_init(&out, arena);
+    struct strbuf out = {.arena = arena};
     for (const struct embedded *e = embedded_runtime; e->path; e++) {
         const size_t length = strlen(e->path);
         if (strcmp(e->path + length - 2, ".c") != 0) continue;

@@ -332,10 +332,8 @@ struct cutting {
 static struct cutting cutting_of(const struct sizes *sizes, const struct layout *layout, int dim) {
     const struct mesh *mesh = &sizes->graph->mesh;
     struct cutting cutting = {0};
-    struct strbuf suffix, said;
     bool plain = true;
-    strbuf_init(&suffix, sizes->arena);
-    strbuf_init(&said, sizes->arena);
+    struct strbuf suffix = {.arena = sizes->arena}, said = {.arena = sizes->arena};
     for (int axis = 0; axis < mesh->naxes; axis++) {
         const struct placement held = layout_along(layout, axis);
         if (!placement_divides(&held) || held.dim != dim) continue;
@@ -402,9 +400,8 @@ static const char *text_of(const struct sizes *sizes, struct size_names *names, 
 }
 
 const char *sizes_times(struct arena *arena, int n, const char *const *texts) {
-    struct strbuf letters;
     int64_t number = 1;
-    strbuf_init(&letters, arena);
+    struct strbuf letters = {.arena = arena};
     for (int i = 0; i < n; i++) {
         const char *mark = strchr(texts[i], SIZE_MARK);
         if (mark != texts[i]) number *= strtoll(texts[i], NULL, 10);
@@ -452,8 +449,7 @@ size_t sizes_name(const char *marked, const char **name, const char **end) {
 }
 
 const char *sizes_shown(struct arena *arena, const char *marked) {
-    struct strbuf out;
-    strbuf_init(&out, arena);
+    struct strbuf out = {.arena = arena};
     while (*marked) {
         const char *name;
         if (*marked == SIZE_MARK) {

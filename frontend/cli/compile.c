@@ -358,8 +358,7 @@ static void print_text(const struct compiled_model *compiled, const char *progra
 }
 
 static void print_parameters(const struct compiled_model *compiled, struct cli *cli) {
-    struct strbuf out;
-    strbuf_init(&out, cli->arena);
+    struct strbuf out = {.arena = cli->arena};
     show_parameters(&out, compiled, false);
     fputs(strbuf_text(&out), stdout);
 }
@@ -380,8 +379,7 @@ static void tell_details(const struct compiled_model *compiled, int64_t started,
              (double)(rt_now_ms() - started) / 1000);
     for (const struct rt_json *class = rt_json_first(classes); class; class = class->next, number++) {
         int64_t bytes[MEMORY_KINDS];
-        struct strbuf text;
-        strbuf_init(&text, cli->arena);
+        struct strbuf text = {.arena = cli->arena};
         memory_of_class(compiled, class, "memory", bytes);
         for (int i = 0; i < MEMORY_KINDS; i++)
             if (bytes[i])

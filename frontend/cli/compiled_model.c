@@ -60,8 +60,7 @@ static bool find_below(struct paths *found, const char *directory, int levels, s
 }
 
 static const char *list_paths(const struct paths *paths, struct cli *cli) {
-    struct strbuf list;
-    strbuf_init(&list, cli->arena);
+    struct strbuf list = {.arena = cli->arena};
     for (int i = 0; i < paths->all.n && i < NAMES_SHOWN; i++)
         strbuf_printf(&list, "%s%s", i ? ", " : "", diag_quote(cli->diags, paths->all.at[i]));
     if (paths->all.n > NAMES_SHOWN) strbuf_printf(&list, " and %d more", paths->all.n - NAMES_SHOWN);

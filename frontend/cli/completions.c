@@ -39,16 +39,14 @@ static const char codes[] = ""
     ;
 
 static const char *optimizer_names(struct arena *arena) {
-    struct strbuf names;
-    strbuf_init(&names, arena);
+    struct strbuf names = {.arena = arena};
     for (int i = 0; i < noptimizers; i++) /* rows of one name follow each other */
         if (!i || strcmp(optimizers[i].name, optimizers[i - 1].name)) strbuf_printf(&names, "%s ", optimizers[i].name);
     return strbuf_text(&names);
 }
 
 static const char *operator_names(struct arena *arena) {
-    struct strbuf names;
-    strbuf_init(&names, arena);
+    struct strbuf names = {.arena = arena};
     for (int i = 0; i < onnx_nops; i++)
         if (!*onnx_ops[i].domain && !onnx_ops[i].refused && (!i || strcmp(onnx_ops[i].name, onnx_ops[i - 1].name)))
             strbuf_printf(&names, "%s ", onnx_ops[i].name);
@@ -57,8 +55,7 @@ static const char *operator_names(struct arena *arena) {
 
 /* "lr=0.001 beta1=0.9<1 steps" as "lr= beta1= steps=". */
 static const char *keys_of(const char *options, struct arena *arena) {
-    struct strbuf keys;
-    strbuf_init(&keys, arena);
+    struct strbuf keys = {.arena = arena};
     for (; *options; options += strcspn(options, " "), options += strspn(options, " ")) {
         const char *key = arena_copy(arena, options, strcspn(options, " ="));
         strbuf_printf(&keys, "%s%s=", keys.length ? " " : "", key);
@@ -107,8 +104,7 @@ int cli_completions(struct cli *cli) {
         {COMPLETES_OPERAND, VERB_OPS, operator_names(cli->arena)},
         {COMPLETES_OPERAND, VERB_EXPLAIN, codes},
     };
-    struct strbuf text;
-    strbuf_init(&text, cli->arena);
+    struct strbuf text = {.arena = cli->arena};
     if (!help_completions(&text, shell, words, sizeof words / sizeof *words, find_settings(cli->arena)))
         return diag_error(cli->diags, 202, EXIT_USAGE, NULL, "unknown shell %s (%s)", diag_quote(cli->diags, shell),
                           verb_rows[VERB_COMPLETIONS].operand);

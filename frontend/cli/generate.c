@@ -87,8 +87,7 @@ static const struct rt_json *located(const struct generate *generate, const char
 static const char *model_path(const struct generate *generate) {
     const struct rt_json *files = located(generate, "files");
     const char *path = files && files->first ? rt_json_text(rt_json_member(files->first, "path")) : NULL;
-    struct strbuf word;
-    strbuf_init(&word, generate->cli->arena);
+    struct strbuf word = {.arena = generate->cli->arena};
     strbuf_shell(&word, path && *path == '/' ? path : "MODEL.onnx");
     return strbuf_text(&word);
 }
@@ -345,8 +344,7 @@ static void show_result(const struct generate *generate, const struct reported *
 /* OUT/text.jsonl: a JSON string for each row. */
 static int write_texts(const struct generate *generate) {
     struct cli *cli = generate->cli;
-    struct strbuf lines;
-    strbuf_init(&lines, cli->arena);
+    struct strbuf lines = {.arena = cli->arena};
     for (int i = 0; i < generate->prompts.all.n; i++) {
         struct rt_json_writer *writer = own_json_writer(cli->arena);
         size_t bytes;
@@ -492,9 +490,8 @@ static int compile_within(const struct options *given, bool within, struct diags
                           struct driver_result *result) {
     struct options options = *given;
     struct option_sizes sizes;
-    struct strbuf said;
     const struct need need = need_of(given, cli);
-    strbuf_init(&said, cli->arena);
+    struct strbuf said = {.arena = cli->arena};
     if (!given->given[OPT_LOGITS] && need.rows == 1) options.logits = OPT_LOGITS_LAST;
     if (driver_sizes_of_decoder(given, need.rows, need.tokens, within, cli->arena, &sizes) < 0) sizes.all.n = 0;
     VEC_UNSHARE(cli->arena, &options.dims.all);
@@ -514,11 +511,9 @@ static int compile_within(const struct options *given, bool within, struct diags
  * compiled for steps that end within the table. */
 static int compile_with_state(const struct options *given, const char *directory, struct cli *cli,
                               struct driver_result *result) {
-    struct diags diags, within;
     struct cli now = *cli;
     (void)directory;
-    diags_init(&diags, cli->arena);
-    diags_init(&within, cli->arena);
+    struct diags diags = {.arena = cli->arena}, within = {.arena = cli->arena};
     int status = compile_within(given, false, &diags, cli, result);
     const enum exit_code exit = diags_exit(&diags);
     if (status && (exit == EXIT_UNSUPPORTED || exit == EXIT_MALFORMED) &&

@@ -44,8 +44,7 @@ static const struct rt_json *dims_of(const struct rt_json *port) {
 
 /* "[3, 16, 64]"; "?" for what is not known. */
 static const char *shape_text(struct cli *cli, int ndim, const int64_t *dims) {
-    struct strbuf text;
-    strbuf_init(&text, cli->arena);
+    struct strbuf text = {.arena = cli->arena};
     strbuf_puts(&text, "[");
     for (int d = 0; d < ndim; d++) {
         if (d) strbuf_puts(&text, ", ");
@@ -61,8 +60,7 @@ static const char *shape_text(struct cli *cli, int ndim, const int64_t *dims) {
 /* "[batch, 24, 64]" */
 static const char *port_text(const struct rt_json *port, struct cli *cli) {
     const struct rt_json *shape = dims_of(port);
-    struct strbuf text;
-    strbuf_init(&text, cli->arena);
+    struct strbuf text = {.arena = cli->arena};
     strbuf_puts(&text, "[");
     for (const struct rt_json *dim = shape ? shape->first : NULL; dim; dim = dim->next) {
         const char *name = rt_json_text(dim);

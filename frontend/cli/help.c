@@ -19,8 +19,7 @@ static int help_on(struct cli *cli, struct strbuf *text) {
 }
 
 int cli_help(struct cli *cli) {
-    struct strbuf text;
-    strbuf_init(&text, cli->arena);
+    struct strbuf text = {.arena = cli->arena};
     if (cli->options->version)
         strbuf_puts(&text, "rankc " RANKC_VERSION "\n");
     else if (cli->options->operand && help_on(cli, &text) < 0)

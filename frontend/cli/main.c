@@ -87,8 +87,7 @@ static void print_plainly(const struct session *session, int code, const char *t
 /* ---- running ---- */
 
 static int print_help(struct cli *cli) {
-    struct strbuf text;
-    strbuf_init(&text, cli->arena);
+    struct strbuf text = {.arena = cli->arena};
     if (cli->options->verb == VERB_HELP)
         help_overview(&text);
     else

@@ -19,8 +19,7 @@ static int compile_with_bounds(const struct options *given, const char *director
         return driver_compile(given, cli->arena, cli->diags, result);
     for (enum run_bounds bounds = BOUNDS_FROM_ONE;; bounds++) {
         struct options options = *given;
-        struct diags diags;
-        diags_init(&diags, cli->arena);
+        struct diags diags = {.arena = cli->arena};
         const char *said = run_sizes_add(&options, &sizes, bounds, directory, cli->arena);
         const int status = driver_compile(&options, cli->arena, &diags, result);
         if (status && bounds + 1 < RUN_BOUNDS && is_refused(&diags)) continue;

@@ -254,10 +254,9 @@ static const char *find_edited(const struct compiled_model *compiled, const char
 /* Warns, before the program starts, that it does not have an edit of its sources. */
 static void warn_of_edit(const struct compiled_model *compiled, const char *program, struct cli *cli) {
     const char *path = find_edited(compiled, program, cli);
-    struct diags diags;
     struct cli now = *cli;
     if (!path) return;
-    diags_init(&diags, cli->arena);
+    struct diags diags = {.arena = cli->arena};
     diag_warning(&diags, 806, path, "the file was edited after the program was built: the edit is not in the program");
     diag_help(&diags, "'make -C %s' builds it", compiled->directory);
     now.diags = &diags;

@@ -242,8 +242,7 @@ static int compile_job(struct job *job, struct driver_result *result) {
 
 /* --mem-limit is in no key: a result that is reused is planned again, as it was. */
 static int check_reused_memory(const struct options *options, struct arena *arena, struct diags *diags) {
-    struct diags found;
-    diags_init(&found, arena);
+    struct diags found = {.arena = arena};
     struct job job = {.options = options, .arena = arena, .diags = &found};
     const int status = job_read(&job) < 0 || job_plan_ranks(&job) < 0 ? -1 : 0;
     if (status) diags_append(diags, &found);

@@ -83,8 +83,7 @@ static void note_each(struct import *import, int code, int count) {
 }
 
 static void report(struct import *import, const struct reason *reason) {
-    struct strbuf names;
-    strbuf_init(&names, import->arena);
+    struct strbuf names = {.arena = import->arena};
     const struct missing *first = NULL;
     int count = 0;
     for (int i = 0; i < import->missing.n; i++) {

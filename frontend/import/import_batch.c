@@ -23,9 +23,8 @@ static const char *first_dim(const Onnx__ValueInfoProto *info, struct arena *are
 const char *import_batch_dim(struct arena *arena, const struct onnx_model *model, int nbound,
                              const char *const *bound) {
     const Onnx__GraphProto *graph = model->proto->graph;
-    struct map constants;
     const char *batch = NULL;
-    map_init(&constants, arena);
+    struct map constants = {.arena = arena};
     note_constants(&constants, graph, nbound, bound);
     for (size_t i = 0; i < graph->n_input; i++) {
         const char *input = onnx_text(graph->input[i]->name);
@@ -39,8 +38,7 @@ const char *import_batch_dim(struct arena *arena, const struct onnx_model *model
 
 void import_open_dims(struct arena *arena, const struct onnx_model *model, struct import_open_dims *out) {
     const Onnx__GraphProto *graph = model->proto->graph;
-    struct map constants;
-    map_init(&constants, arena);
+    struct map constants = {.arena = arena};
     note_constants(&constants, graph, 0, NULL);
     for (size_t i = 0; i < graph->n_input; i++) {
         const Onnx__TypeProto__Tensor *type = sizes_tensor_type(graph->input[i]);

@@ -75,8 +75,7 @@ void import_alias(struct import *import, const char *name, int id) {
 
 void import_report_aliases(struct import *import) {
     enum { MOST_NAMED = 3 };
-    struct strbuf names;
-    strbuf_init(&names, import->arena);
+    struct strbuf names = {.arena = import->arena};
     for (int i = 0; i < import->aliases.n && i < MOST_NAMED; i++)
         strbuf_printf(&names, "%s%s", i ? ", " : "", import->aliases.entries[i].key);
     if (import->aliases.n > MOST_NAMED) strbuf_printf(&names, " and %d more", import->aliases.n - MOST_NAMED);

@@ -134,10 +134,9 @@ static bool is_rows(const struct import *import, const char *size) {
 const char *import_decoder_options(const struct import *import, const struct map *missing) {
     const char *all = symbol_at(import->arena, input_named(import->model, masks), 1);
     const char *new = symbol_at(import->arena, input_named(import->model, ids), 1);
-    struct strbuf text;
     bool any = false;
     if (import->options->train || (import->options->state && strcmp(import->options->state, "none") == 0)) return NULL;
-    strbuf_init(&text, import->arena);
+    struct strbuf text = {.arena = import->arena};
     if (!import->options->state) strbuf_puts(&text, " --state auto");
     for (int i = 0; i < missing->n; i++) {
         const char *name = missing->entries[i].key;
@@ -219,9 +218,8 @@ static void find(struct pairs *pairs) {
 
 /* The names of the patterns that were met: "'past_key_values.*' and 'present.*'". */
 static const char *said(const struct pairs *pairs) {
-    struct strbuf out;
     int n = 0;
-    strbuf_init(&out, pairs->import->arena);
+    struct strbuf out = {.arena = pairs->import->arena};
     for (int i = 0; i < pairs->all.n; i++) {
         bool before = false;
         for (int k = 0; k < i; k++) before = before || pairs->all.at[k].of == pairs->all.at[i].of;

@@ -219,8 +219,7 @@ static void count_outputs(struct import *import) {
 
 int import_outputs(struct import *import, const struct scope *scope) {
     const Onnx__GraphProto *proto = import->model->proto->graph;
-    struct map seen;
-    map_init(&seen, import->arena);
+    struct map seen = {.arena = import->arena};
     for (size_t i = 0; i < proto->n_output; i++) {
         const char *name = onnx_text(proto->output[i]->name), *where = onnx_where(import->model, "output", name);
         int id = scope_find(scope, name);

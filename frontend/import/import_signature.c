@@ -53,10 +53,9 @@ void import_signature(struct import *import) {
 void import_compare_signature(struct import *import) {
     int missing = 0;
     struct map found;
-    struct strbuf names;
     if (!import->module.n || !import->options->train) return;
     find_names(import, &found);
-    strbuf_init(&names, import->arena);
+    struct strbuf names = {.arena = import->arena};
     for (int i = 0; i < import->module.n; i++) {
         const char *name = import->module.entries[i].key;
         if (map_get(&found, name, strlen(name)) >= 0) continue;

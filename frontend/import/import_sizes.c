@@ -19,8 +19,7 @@ bool sizes_is_number(const Onnx__TensorShapeProto__Dimension *dim) {
 }
 
 const char *sizes_declared(const Onnx__TypeProto__Tensor *type, struct arena *arena) {
-    struct strbuf out;
-    strbuf_init(&out, arena);
+    struct strbuf out = {.arena = arena};
     enum rt_dtype dtype = rt_dtype_by_onnx(type->elem_type);
     strbuf_puts(&out, dtype == RT_DTYPE_NONE ? "another type" : rt_dtypes[dtype].name);
     for (size_t d = 0; type->shape && d < type->shape->n_dim; d++) {
@@ -243,8 +242,7 @@ static void take_dims(struct sizes *sizes) {
 }
 
 static const char *shape_option(struct arena *arena, const struct import_shape *shape) {
-    struct strbuf text;
-    strbuf_init(&text, arena);
+    struct strbuf text = {.arena = arena};
     strbuf_printf(&text, "--shape %s=", shape->input);
     for (int d = 0; d < shape->ndim; d++)
         strbuf_printf(&text, "%s%s", d ? "," : "", open_range_text(arena, &shape->sizes[d]));
@@ -434,8 +432,7 @@ void sizes_miss(struct sizes *sizes, int at) {
 /* The dimensions of an input, as "[batch, seq, 16]". */
 static const char *dims_text(const struct sizes *sizes, const Onnx__ValueInfoProto *info) {
     const Onnx__TensorShapeProto *shape = info->type->tensor_type->shape;
-    struct strbuf text;
-    strbuf_init(&text, sizes->import->arena);
+    struct strbuf text = {.arena = sizes->import->arena};
     for (size_t d = 0; d < shape->n_dim; d++) {
         strbuf_puts(&text, d ? ", " : "[");
         if (sizes_is_number(shape->dim[d]))
@@ -450,8 +447,7 @@ static const char *dims_text(const struct sizes *sizes, const Onnx__ValueInfoPro
 /* Adds " --shape INPUT=.." with the sizes that are known, and 8 for those that are not. */
 static void add_shape(struct strbuf *text, struct sizes *sizes, const Onnx__ValueInfoProto *info) {
     const Onnx__TensorShapeProto *shape = info->type->tensor_type->shape;
-    struct strbuf word;
-    strbuf_init(&word, sizes->import->arena);
+    struct strbuf word = {.arena = sizes->import->arena};
     for (size_t d = 0; d < shape->n_dim; d++) {
         const bool number = sizes_is_number(shape->dim[d]);
         const struct size *known = number ? NULL : find_dim(sizes, info, d);
@@ -487,12 +483,9 @@ static void suggest(struct import *import, const char *dims, const char *shapes,
 
 void sizes_report(struct sizes *sizes, const char *decoder) {
     struct import *import = sizes->import;
-    struct strbuf names, dims, shapes;
     bool by_input = false;
     if (!sizes->open.n) return;
-    strbuf_init(&names, import->arena);
-    strbuf_init(&dims, import->arena);
-    strbuf_init(&shapes, import->arena);
+    struct strbuf names = {.arena = import->arena}, dims = {.arena = import->arena}, shapes = {.arena = import->arena};
     for (int i = 0; i < sizes->open.n; i++) {
         const struct map_entry *entry = &sizes->open.entries[i];
         strbuf_printf(&names, "%s%s", i ? ", " : "", diag_quote(import->diags, entry->key));

@@ -18,8 +18,7 @@ static void key_of_attr(struct strbuf *key, const struct attr *attr) {
 }
 
 static const char *key_of_node(struct lowering *lowering, const struct node *node) {
-    struct strbuf key;
-    strbuf_init(&key, lowering->arena);
+    struct strbuf key = {.arena = lowering->arena};
     strbuf_printf(&key, "%s", node->op->name);
     for (int i = 0; i < node->ninputs; i++)
         strbuf_printf(&key, " %d", node->inputs[i] < 0 ? -1 : lowering->first_equal.at[node->inputs[i]]);
@@ -28,8 +27,7 @@ static const char *key_of_node(struct lowering *lowering, const struct node *nod
 }
 
 static const char *key_of_constant(struct lowering *lowering, const struct tensor *tensor, size_t bytes) {
-    struct strbuf key;
-    strbuf_init(&key, lowering->arena);
+    struct strbuf key = {.arena = lowering->arena};
     strbuf_printf(&key, "= %s", tensor_type(lowering->arena, tensor));
     for (size_t i = 0; i < bytes; i++) strbuf_printf(&key, " %02x", ((const unsigned char *)tensor->data)[i]);
     return strbuf_text(&key);

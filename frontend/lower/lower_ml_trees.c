@@ -296,8 +296,7 @@ static int read_weights(struct lower *lower, struct forest *f, const struct map 
 /* The root of each tree: its first node that is nobody's child. */
 static int find_roots(struct lower *lower, struct forest *f, const int64_t *trees) {
     bool *is_child = ARENA_ARRAY(lower->arena, bool, f->n + 1);
-    struct map has_root;
-    map_init(&has_root, lower->arena);
+    struct map has_root = {.arena = lower->arena};
     for (int64_t i = 0; i < f->n; i++) {
         if (f->mode[i] == LEAF) continue;
         if (f->yes[i] < 0 || f->no[i] < 0) return malformed(lower, "there is no such node");
@@ -345,12 +344,11 @@ static int read_nodes(struct lower *lower, struct forest *f, struct map *nodes) 
 
 /* The forest of a TreeEnsembleClassifier or TreeEnsembleRegressor; x: its samples. */
 static int read_forest(struct lower *lower, struct forest *f, const char *of, int64_t targets, int *x) {
-    struct map nodes;
     int n;
     f->compared = lower_input(lower, 0).dtype == RT_F64 ? RT_F64 : ml_score_type(lower);
     *x = ml_samples(lower, f->compared);
     lower_ints(lower, "nodes_treeids", &n);
-    map_init(&nodes, lower->arena);
+    struct map nodes = {.arena = lower->arena};
     if (*x < 0 || set_targets(lower, f, n, targets) < 0 || read_nodes(lower, f, &nodes) < 0) return -1;
     return read_weights(lower, f, &nodes, of) < 0 ? -1 : finish(lower, f, lower_tensor(lower, *x).dims[1]);
 }

@@ -21,9 +21,8 @@ static const char *given_words(const struct script *script, int option, enum ver
 
 /* The words that are values of an option, separated by spaces; NULL if it takes other values. */
 static const char *words_of(const struct script *script, const struct option *row) {
-    struct strbuf words;
     if (!row->choices) return given_words(script, (int)(row - option_rows), VERBS);
-    strbuf_init(&words, script->out->arena);
+    struct strbuf words = {.arena = script->out->arena};
     for (int i = 1; i < CHOICES; i++)
         if (choice_rows[i].group == row->choices && !choice_rows[i].later)
             strbuf_printf(&words, "%s%s", words.length ? " " : "", choice_rows[i].word);
@@ -54,8 +53,7 @@ static bool has_settings(const struct script *script, int option) {
     "sed -n '/^ *\"inputs\"/,/^ *\\]/s/.*\"name\": \"\\([A-Za-z0-9_.]*\\)\", \"dtype\".*/\\1=/p' '{}' + 2>/dev/null"
 
 static const char *verb_names(struct arena *arena) {
-    struct strbuf names;
-    strbuf_init(&names, arena);
+    struct strbuf names = {.arena = arena};
     for (int i = 0; i < VERBS; i++) strbuf_printf(&names, "%s%s", names.length ? " " : "", verb_rows[i].name);
     return strbuf_text(&names);
 }

@@ -73,8 +73,7 @@ static void put_words(struct strbuf *out, const struct option *row) {
 }
 
 const char *help_setting_text(const struct decision *row, struct arena *arena) {
-    struct strbuf text;
-    strbuf_init(&text, arena);
+    struct strbuf text = {.arena = arena};
     for (const char *c = row->policies; c && *c; c++) strbuf_puts(&text, *c == ' ' ? ", " : (char[]){*c, 0});
     return row->policies ? arena_printf(arena, "with %s: %s", strbuf_text(&text), row->help) : NULL;
 }
@@ -100,8 +99,7 @@ static void put_option(struct strbuf *out, const struct option *row) {
 }
 
 const char *help_later_text(enum verb verb, struct arena *arena) {
-    struct strbuf list;
-    strbuf_init(&list, arena);
+    struct strbuf list = {.arena = arena};
     for (int i = 0; i < OPTIONS; i++) {
         const struct option *row = &option_rows[i];
         if (!option_of_verb(row, verb)) continue;

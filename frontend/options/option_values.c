@@ -116,8 +116,7 @@ static const char **group_words(struct arena *arena, enum choice_group group) {
 }
 
 const char *parser_joined(struct arena *arena, const char *const *words) {
-    struct strbuf text;
-    strbuf_init(&text, arena);
+    struct strbuf text = {.arena = arena};
     for (int i = 0; words[i]; i++) strbuf_printf(&text, "%s%s", i ? " " : "", words[i]);
     return strbuf_text(&text);
 }

@@ -19,8 +19,7 @@ const struct action_row action_rows[ACTIONS] = {
 };
 
 const char *action_names(enum verb verb, const char *between, struct arena *arena) {
-    struct strbuf names;
-    strbuf_init(&names, arena);
+    struct strbuf names = {.arena = arena};
     for (int i = 1; i < ACTIONS; i++)
         if (action_rows[i].verb == verb)
             strbuf_printf(&names, "%s%s", names.length ? between : "", action_rows[i].name);

@@ -10,8 +10,7 @@ enum { NAME_BYTES = 240 }; /* of a directory, so that a number and the ending of
 
 const char *option_argument(const struct option *option, struct arena *arena) {
     if (option->kind != OPTION_CHOICE) return option->metavar;
-    struct strbuf words;
-    strbuf_init(&words, arena);
+    struct strbuf words = {.arena = arena};
     for (int i = 1; i < CHOICES; i++)
         if (choice_rows[i].group == option->choices && !choice_rows[i].later)
             strbuf_printf(&words, "%s%s", words.length ? "|" : "", choice_rows[i].word);
@@ -58,9 +57,8 @@ char *options_instance(const struct options *options, struct arena *arena) {
 static const char *policy_text(const struct options *options, struct arena *arena) {
     const struct mesh *mesh = &options->decisions.mesh;
     const char *policy = choice_word(options->pas.word);
-    struct strbuf text;
     int n = 0;
-    strbuf_init(&text, arena);
+    struct strbuf text = {.arena = arena};
     strbuf_puts(&text, policy);
     if (options->pas.file) strbuf_printf(&text, ":FILE=%s", options->pas.file);
     for (int a = 0; a < mesh->naxes; a++) strbuf_printf(&text, "%c%s", n++ ? ',' : ':', mesh_axis_text(mesh, a, arena));
@@ -80,8 +78,7 @@ static int compare_pairs(const void *left, const void *right) {
 }
 
 static const char *pairs_text(struct pair *pairs, int n, struct arena *arena) {
-    struct strbuf text;
-    strbuf_init(&text, arena);
+    struct strbuf text = {.arena = arena};
     if (n) qsort(pairs, (size_t)n, sizeof *pairs, compare_pairs);
     for (int i = 0; i < n; i++) strbuf_printf(&text, "%s%s=%s", i ? "," : "", pairs[i].name, pairs[i].value);
     return strbuf_text(&text);
@@ -98,8 +95,7 @@ static const char *shapes_text(const struct option_shapes *shapes, struct arena 
     struct pair *pairs = ARENA_ARRAY(arena, struct pair, shapes->all.n);
     for (int i = 0; i < shapes->all.n; i++) {
         const struct option_shape *shape = &shapes->all.at[i];
-        struct strbuf sizes;
-        strbuf_init(&sizes, arena);
+        struct strbuf sizes = {.arena = arena};
         for (int d = 0; d < shape->ndim; d++)
             strbuf_printf(&sizes, "%s%s", d ? "," : "", open_range_text(arena, &shape->sizes[d]));
         for (const struct option_shape_word *row = option_shape_words; row->word; row++)
@@ -117,8 +113,7 @@ static const char *files_text(const struct option_files *files, struct arena *ar
 
 /* Joins the texts by line breaks, which none of them contains. */
 static const char *texts_text(const struct option_texts *texts, struct arena *arena) {
-    struct strbuf text;
-    strbuf_init(&text, arena);
+    struct strbuf text = {.arena = arena};
     for (int i = 0; i < texts->all.n; i++) strbuf_printf(&text, "%s%s", i ? "\n" : "", texts->all.at[i]);
     return strbuf_text(&text);
 }

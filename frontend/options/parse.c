@@ -91,8 +91,7 @@ static int read_arguments(struct expansion *expansion, struct source *source) {
     for (;;) {
         skip_space(source);
         if (source->at == source->end) return 0;
-        struct strbuf word;
-        strbuf_init(&word, expansion->arena);
+        struct strbuf word = {.arena = expansion->arena};
         if (read_argument(expansion, source, &word)) return -1;
         if (add_argument(expansion, strbuf_text(&word), source->depth)) return -1;
     }
@@ -296,8 +295,7 @@ static int find_verb(struct parser *parser, const char *word) {
 }
 
 static const char *command_text(const struct arguments *arguments, struct arena *arena) {
-    struct strbuf text;
-    strbuf_init(&text, arena);
+    struct strbuf text = {.arena = arena};
     strbuf_puts(&text, "rankc");
     for (int i = 0; i < arguments->all.n; i++) {
         strbuf_putc(&text, ' ');

@@ -109,8 +109,7 @@ static bool is_repeated(struct map *seen, Onnx__AttributeProto **attributes, siz
 
 void check_attributes(struct check *check, Onnx__AttributeProto **attributes, size_t count,
                       const struct onnx_place *place, bool in_function) {
-    struct map seen;
-    map_init(&seen, check->scratch);
+    struct map seen = {.arena = check->scratch};
     for (size_t i = 0; i < count; i++) {
         check_attribute(check, attributes[i], place, in_function);
         if (is_repeated(&seen, attributes, i, count))

@@ -182,8 +182,7 @@ static void order_init(struct check *check, const struct check_scope *scope, str
 /* The nodes on the stack from `start` on are a cycle: each reads an output of the next, and the last one of `start`. */
 static void report_cycle(struct check *check, const struct check_scope *scope, const struct order *order, int start) {
     enum { LISTED = 8 };
-    struct strbuf text;
-    strbuf_init(&text, check->model->arena);
+    struct strbuf text = {.arena = check->model->arena};
     int first = order->depth - 1, n = 0;
     while (order->stack[first] != start) first--;
     for (int i = first; i < order->depth && n < LISTED; i++, n++)

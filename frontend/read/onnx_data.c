@@ -83,8 +83,7 @@ static const char *quoted(const struct resolver *resolver) {
     diag_error((resolver)->model->diags, code, EXIT_MALFORMED, where(resolver), __VA_ARGS__)
 
 static const char *dims_text(struct arena *arena, const int64_t *dims, int ndim) {
-    struct strbuf text;
-    strbuf_init(&text, arena);
+    struct strbuf text = {.arena = arena};
     for (int i = 0; i < ndim; i++) strbuf_printf(&text, "%s%" PRId64, i ? "," : "[", dims[i]);
     strbuf_puts(&text, ndim ? "]" : "scalar");
     return strbuf_text(&text);

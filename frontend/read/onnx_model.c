@@ -20,8 +20,7 @@ int64_t onnx_node_index(const struct onnx_model *model, const Onnx__NodeProto *n
 }
 
 const char *onnx_where_node(struct onnx_model *model, const Onnx__NodeProto *node, int64_t index) {
-    struct strbuf text;
-    strbuf_init(&text, model->arena);
+    struct strbuf text = {.arena = model->arena};
     strbuf_printf(&text, "%s: node %" PRId64, model->place, onnx_node_index(model, node, index));
     if (*onnx_text(node->name)) strbuf_printf(&text, " %s", diag_quote(model->diags, node->name));
     const char *op = onnx_text(node->op_type);

@@ -177,8 +177,7 @@ static bool reported_as_other_kind(struct scanner *scanner) {
 
 /* "model.onnx: byte 123 (graph.node[17].attribute[0])" */
 static const char *where(struct scanner *scanner, uint64_t at) {
-    struct strbuf text;
-    strbuf_init(&text, scanner->arena);
+    struct strbuf text = {.arena = scanner->arena};
     strbuf_printf(&text, "%s: byte %" PRIu64, scanner->place, at);
     for (int i = 1; i < scanner->depth && i < 12; i++) {
         strbuf_printf(&text, "%s%s", i == 1 ? " (" : ".", scanner->frames[i].name);

@@ -323,8 +323,7 @@ static int find_folded(struct weights *w, const Onnx__TensorProto *proto) {
 }
 
 static const char *dims_text(struct arena *arena, const int64_t *dims, size_t ndim) {
-    struct strbuf text;
-    strbuf_init(&text, arena);
+    struct strbuf text = {.arena = arena};
     for (size_t d = 0; d < ndim; d++) strbuf_printf(&text, "%s%lld", d ? "," : "[", (long long)dims[d]);
     strbuf_puts(&text, ndim ? "]" : "[]");
     return strbuf_text(&text);
@@ -438,8 +437,7 @@ static Onnx__TensorProto *initializer_of_input(struct weights *w, const Onnx__Va
 
 static void add_inputs(struct weights *w) {
     Onnx__GraphProto *graph = w->model->proto->graph;
-    struct map known;
-    map_init(&known, w->arena);
+    struct map known = {.arena = w->arena};
     for (size_t i = 0; i < graph->n_initializer; i++) {
         const char *name = onnx_text(graph->initializer[i]->name);
         map_put(&known, name, strlen(name), 1);

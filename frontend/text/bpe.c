@@ -211,9 +211,8 @@ static void add_symbol(struct word *word, int32_t id, size_t bytes) {
 
 /* The token of one character of a word, with what the model puts before or behind it. */
 static struct span decorate(const struct bpe *bpe, struct arena *arena, struct span character, bool first, bool last) {
-    struct strbuf out;
     if ((first || !bpe->prefix.bytes) && (!last || !bpe->suffix.bytes)) return character;
-    strbuf_init(&out, arena);
+    struct strbuf out = {.arena = arena};
     if (!first) strbuf_add(&out, bpe->prefix.at, bpe->prefix.bytes);
     strbuf_add(&out, character.at, character.bytes);
     if (last) strbuf_add(&out, bpe->suffix.at, bpe->suffix.bytes);

@@ -9,10 +9,9 @@ static const struct span replacement = {"\xef\xbf\xbd", 3}; /* U+FFFD */
 /* The text with `from` replaced, as Rust's str::replace does: from left to right. `from` may be empty: then it stands
  * around each character. */
 static struct span replace(struct arena *arena, struct span text, struct span from, struct span to) {
-    struct strbuf out;
     size_t at = 0;
     int32_t code;
-    strbuf_init(&out, arena);
+    struct strbuf out = {.arena = arena};
     while (at < text.bytes) {
         const char *found = memmem(text.at + at, text.bytes - at, from.at, from.bytes);
         if (!found) break;
@@ -52,8 +51,7 @@ static int decode_bpe(const struct part *part, struct work *work, struct texts *
 }
 
 static struct span fuse(struct arena *arena, const struct texts *texts) {
-    struct strbuf out;
-    strbuf_init(&out, arena);
+    struct strbuf out = {.arena = arena};
     for (int i = 0; i < texts->n; i++) strbuf_add(&out, texts->at[i].at, texts->at[i].bytes);
     return (struct span){strbuf_text(&out), out.length};
 }
@@ -83,9 +81,8 @@ static void put_bytes(struct strbuf *out, struct span token) {
 }
 
 static int decode_byte_level(const struct part *part, struct work *work, struct texts *texts) {
-    struct strbuf out;
     (void)part;
-    strbuf_init(&out, work->arena);
+    struct strbuf out = {.arena = work->arena};
     for (int i = 0; i < texts->n; i++) put_bytes(&out, texts->at[i]);
     texts->n = 0;
     VEC_PUSH(work->arena, texts, utf8_repair(work->arena, (struct span){strbuf_text(&out), out.length}));
@@ -113,9 +110,8 @@ static void put_run(struct work *work, struct strbuf *run, struct texts *texts) 
 
 static int decode_byte_fallback(const struct part *part, struct work *work, struct texts *texts) {
     struct texts made = {0};
-    struct strbuf run;
     (void)part;
-    strbuf_init(&run, work->arena);
+    struct strbuf run = {.arena = work->arena};
     for (int i = 0; i < texts->n; i++) {
         const int byte = byte_of(texts->at[i]);
         if (byte >= 0) {
@@ -178,10 +174,9 @@ static int decode_ctc(const struct part *part, struct work *work, struct texts *
 static int decode_replace(const struct part *part, struct work *work, struct texts *texts) {
     for (int i = 0; i < texts->n; i++) {
         struct ranges ranges = {0};
-        struct strbuf out;
         if (pattern_find(part->pattern, work, texts->at[i], &ranges)) return -1;
         if (ranges.n == 1 && !ranges.at[0].match) continue;
-        strbuf_init(&out, work->arena);
+        struct strbuf out = {.arena = work->arena};
         for (int r = 0; r < ranges.n; r++) {
             const struct range *range = &ranges.at[r];
             if (range->match)

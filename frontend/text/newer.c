@@ -65,10 +65,9 @@ static size_t begin_of_class(const char *at) {
 }
 
 const char *expression_with_newer(struct arena *arena, const char *expression) {
-    struct strbuf out;
     bool inside = false;
     size_t bytes;
-    strbuf_init(&out, arena);
+    struct strbuf out = {.arena = arena};
     for (const char *at = expression; *at; at += bytes) {
         const struct property property = *at == '\\' ? property_at(at) : (struct property){.bytes = 0};
         bytes = property.bytes ? property.bytes : *at == '\\' ? 2 : *at == '[' && !inside ? begin_of_class(at) : 1;

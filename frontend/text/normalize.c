@@ -8,9 +8,8 @@
 typedef void map_fn(const struct part *part, int32_t code, struct strbuf *out);
 
 static void map_characters(const struct part *part, struct work *work, struct text *text, map_fn *map) {
-    struct strbuf out;
     struct text made = {.origin = 0};
-    strbuf_init(&out, work->arena);
+    struct strbuf out = {.arena = work->arena};
     for (size_t i = 0; i < text->span.bytes;) {
         int32_t code;
         const bool first = i < text->origin;
@@ -128,8 +127,7 @@ static int normalize_strip(const struct part *part, struct work *work, struct te
 }
 
 struct text text_with_prefix(struct work *work, const struct text *text, struct span prefix) {
-    struct strbuf out;
-    strbuf_init(&out, work->arena);
+    struct strbuf out = {.arena = work->arena};
     strbuf_add(&out, prefix.at, prefix.bytes);
     strbuf_add(&out, text->span.at, text->span.bytes);
     return (struct text){{strbuf_text(&out), out.length}, text->origin ? text->origin + prefix.bytes : 0};
@@ -143,10 +141,9 @@ static int normalize_prepend(const struct part *part, struct work *work, struct 
 /* What replaces a match belongs to the match's last character. */
 static int normalize_replace(const struct part *part, struct work *work, struct text *text) {
     struct ranges ranges = {0};
-    struct strbuf out;
     struct text made = {.origin = 0};
     if (pattern_find(part->pattern, work, text->span, &ranges)) return -1;
-    strbuf_init(&out, work->arena);
+    struct strbuf out = {.arena = work->arena};
     for (int i = 0; i < ranges.n; i++) {
         const struct range *range = &ranges.at[i];
         const size_t bytes = range->to - range->from;
@@ -229,11 +226,10 @@ static int normalize_bert(const struct part *part, struct work *work, struct tex
  * a key is replaced as a whole too, as `tokenizers` does; and if nothing is left of the first one, the next one takes
  * its place. */
 static int normalize_precompiled(const struct part *part, struct work *work, struct text *text) {
-    struct strbuf out;
     struct span found, rest = text->span;
     struct text made = {.origin = 0};
     bool first = text->origin;
-    strbuf_init(&out, work->arena);
+    struct strbuf out = {.arena = work->arena};
     while (rest.bytes) {
         const size_t cluster = unicode_cluster(rest);
         const bool whole = cluster < 6 && charsmap_find(part->charsmap, (struct span){rest.at, cluster}, &found);

@@ -18,8 +18,7 @@ static void put_place(struct strbuf *buffer, const struct place *place) {
 }
 
 static int report(struct reader *reader, int code, enum exit_code exit, const struct place *place, const char *text) {
-    struct strbuf where;
-    strbuf_init(&where, reader->arena);
+    struct strbuf where = {.arena = reader->arena};
     put_place(&where, place);
     const char *at = str_escape(reader->arena, strbuf_text(&where), where.length, 200);
     const char *joined = *at ? arena_printf(reader->arena, "%s: %s", reader->path, at) : reader->path;

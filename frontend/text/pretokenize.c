@@ -138,9 +138,8 @@ static int split_byte_level(const struct part *part, struct work *work, const st
 
 /* The text with its spaces replaced. */
 static struct text without_spaces(struct work *work, const struct text *text, struct span replacement) {
-    struct strbuf out;
     struct text made = {.origin = 0};
-    strbuf_init(&out, work->arena);
+    struct strbuf out = {.arena = work->arena};
     for (size_t i = 0; i < text->span.bytes; i++) {
         if (text->span.at[i] == ' ')
             strbuf_add(&out, replacement.at, replacement.bytes);

@@ -50,8 +50,7 @@ bool utf8_is_valid(struct span text) {
 
 struct span utf8_repair(struct arena *arena, struct span text) {
     if (utf8_is_valid(text)) return text;
-    struct strbuf buffer;
-    strbuf_init(&buffer, arena);
+    struct strbuf buffer = {.arena = arena};
     for (size_t i = 0; i < text.bytes;) {
         const int length = well_formed((const unsigned char *)text.at + i, text.bytes - i);
         if (length < 0)
@@ -183,13 +182,12 @@ static size_t before_differing(struct span text) {
 
 struct span unicode_normal(struct arena *arena, struct span text, bool compose, bool compatible) {
     size_t ascii = 0;
-    struct strbuf out;
     int32_t code;
     while (ascii < text.bytes && (text.at[ascii] & 0x80) == 0) ascii++;
     if (ascii == text.bytes) return text;
     size_t before = compatible ? before_differing(text) : text.bytes;
     if (before == text.bytes) return normal(arena, text, compose, compatible);
-    strbuf_init(&out, arena);
+    struct strbuf out = {.arena = arena};
     for (; text.bytes; before = before_differing(text)) {
         const struct span made = normal(arena, (struct span){text.at, before}, compose, compatible);
         strbuf_add(&out, made.at, made.bytes);

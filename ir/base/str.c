@@ -97,11 +97,10 @@ static bool is_printable(unsigned char c) {
 }
 
 char *str_escape(struct arena *arena, const char *bytes, size_t length, size_t limit) {
-    struct strbuf out;
     size_t printable = 0;
     while (printable < length && is_printable((unsigned char)bytes[printable])) printable++;
     if (printable == length && (!limit || length <= limit)) return arena_copy(arena, bytes, length);
-    strbuf_init(&out, arena);
+    struct strbuf out = {.arena = arena};
     for (size_t i = 0; i < length; i++) {
         unsigned char c = (unsigned char)bytes[i];
         bool plain = is_printable(c);

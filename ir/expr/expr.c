@@ -140,8 +140,7 @@ static void format_expr(struct strbuf *out, const struct expr *e, bool nested) {
 }
 
 const char *expr_format(struct arena *arena, const struct expr *expr) {
-    struct strbuf out;
-    strbuf_init(&out, arena);
+    struct strbuf out = {.arena = arena};
     format_expr(&out, expr, false);
     return strbuf_text(&out);
 }
@@ -425,8 +424,7 @@ void expr_chain_append(struct arena *arena, struct expr_chain *to, const struct 
 }
 
 const char *expr_chain_format(struct arena *arena, const struct expr_chain *chain) {
-    struct strbuf text;
-    strbuf_init(&text, arena);
+    struct strbuf text = {.arena = arena};
     for (int i = 0; i < chain->nnamed; i++) strbuf_printf(&text, "v%d = %s; ", i, expr_format(arena, chain->named[i]));
     for (int i = 0; i < chain->nvalues; i++)
         strbuf_printf(&text, "%s%s", i ? ", " : "", expr_format(arena, chain->value[i]));

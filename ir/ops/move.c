@@ -60,12 +60,11 @@ DIMS_FN(dims_bit_cast) {
 
 /* Binds the annotation "*, *, .. -> *, ..". */
 DIMS_FN(dims_fused) {
-    struct strbuf text;
     if (node->ninputs < 1 || node->ninputs > EXPR_INPUTS) return refuse(dims, why, "takes 1 to %d inputs", EXPR_INPUTS);
     const struct expr_chain *chain = expr_texts_chain(graph->texts, attr_text(node, "expr", ""), node->ninputs, false);
     if (!chain || chain->nvalues != node->noutputs)
         return refuse(dims, why, "expr is not an expression of the inputs for each output");
-    strbuf_init(&text, dims->arena);
+    struct strbuf text = {.arena = dims->arena};
     for (int k = 0; k < node->ninputs; k++) strbuf_puts(&text, k ? ", *" : "*");
     for (int o = 0; o < node->noutputs; o++) strbuf_puts(&text, o ? ", *" : " -> *");
     return dims_bind_text(dims, strbuf_text(&text), graph, node, why);

@@ -140,8 +140,7 @@ int text_parse_twin(struct arena *arena, struct diags *diags, const char *file, 
 
 bool text_parse_number(const struct graph *graph, const char *text, int64_t *value) {
     struct arena *scratch = arena_scratch(graph->arena);
-    struct diags diags;
-    diags_init(&diags, scratch);
+    struct diags diags = {.arena = scratch};
     struct reader *r = new_reader(scratch, &diags, "", text, strlen(text));
     *r->graph = *graph;
     const bool good = read_expression(r, value) && at_line_end(r) && r->at == r->end;

@@ -41,8 +41,7 @@ struct redist {
 };
 
 static const char *layout_key(struct redist *redist, int tensor, const struct layout *layout) {
-    struct strbuf key;
-    strbuf_init(&key, redist->graph->arena);
+    struct strbuf key = {.arena = redist->graph->arena};
     strbuf_put_int(&key, tensor);
     layout_put_key(&key, layout);
     return strbuf_text(&key);

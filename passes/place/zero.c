@@ -51,8 +51,7 @@ static bool connects(const struct node *node) {
  * optimizer computes with whole matrices in between. */
 static void join_states(const struct zero *z) {
     struct arena *arena = z->graph->arena;
-    struct map weights;
-    map_init(&weights, arena);
+    struct map weights = {.arena = arena};
     for (int i = 0; i < z->graph->updates.n; i++) {
         const int id = z->graph->updates.at[i].weight;
         if (tensor_at(z, id)->kind == TENSOR_WEIGHT)

@@ -43,10 +43,8 @@ static void merge_constant(struct rewrite *rewrite, struct map *seen, struct str
 static void merge_constants(struct rewrite *rewrite) {
     const struct graph *graph = rewrite->graph;
     struct arena *scratch = arena_scratch(graph->arena);
-    struct strbuf key;
-    struct map seen;
-    strbuf_init(&key, scratch);
-    map_init(&seen, scratch);
+    struct strbuf key = {.arena = scratch};
+    struct map seen = {.arena = scratch};
     for (int i = 0; i < rewrite->order_n; i++) {
         const struct node *node = &graph->nodes.at[rewrite->order[i]];
         for (int k = 0; k < node->ninputs; k++) merge_constant(rewrite, &seen, &key, node->inputs[k]);
@@ -58,11 +56,9 @@ static void merge_constants(struct rewrite *rewrite) {
 int pass_cse(struct graph *graph, const struct pass_context *context) {
     struct arena *scratch = arena_scratch(graph->arena);
     struct rewrite rewrite;
-    struct strbuf key;
-    struct map seen;
     (void)context;
-    strbuf_init(&key, scratch);
-    map_init(&seen, scratch);
+    struct strbuf key = {.arena = scratch};
+    struct map seen = {.arena = scratch};
     rewrite_begin(&rewrite, graph);
     merge_constants(&rewrite);
     for (int i = 0; i < rewrite.order_n; i++) {

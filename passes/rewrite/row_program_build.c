@@ -183,8 +183,7 @@ static const char *text_of(struct maker *m) {
 }
 
 static const char *types_of(const struct maker *m) {
-    struct strbuf text;
-    strbuf_init(&text, m->graph->arena);
+    struct strbuf text = {.arena = m->graph->arena};
     for (int i = 0; i < m->members->nresults; i++)
         strbuf_printf(&text, "%s%s", i ? " " : "", rt_dtypes[m->graph->tensors.at[m->members->output[i]].dtype].name);
     return strbuf_text(&text);

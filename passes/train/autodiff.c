@@ -267,9 +267,8 @@ static const bool *find_read(const struct autodiff *a) {
 /* Remarks weights that look like parameters but get no gradient. */
 static void tell_untrained(const struct autodiff *a) {
     const bool *read = find_read(a);
-    struct strbuf names;
     int count = 0;
-    strbuf_init(&names, a->graph->arena);
+    struct strbuf names = {.arena = a->graph->arena};
     for (int t = 0; t < a->tensors; t++) {
         if (!read[t] || !is_parameter(a, &a->graph->tensors.at[t]) || a->parts[t].all.n) continue;
         if (count++ < MOST_NAMED)

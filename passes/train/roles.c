@@ -98,9 +98,8 @@ static const char *named(const struct weight_role *decision, struct diags *diags
 /* A line for each rule that names the first weights it applied to; all of them if `verbose`. */
 static void tell_rule(const struct weight_roles *roles, const struct role_rule *rule, enum role role, bool verbose,
                       struct diags *diags) {
-    struct strbuf names;
     int count = 0;
-    strbuf_init(&names, diags->arena);
+    struct strbuf names = {.arena = diags->arena};
     for (int i = 0; i < roles->all.n; i++) {
         const struct weight_role *decision = &roles->all.at[i];
         if (decision->rule != rule || decision->role != role) continue;

@@ -63,10 +63,9 @@ int pass_tie(struct graph *graph, const struct pass_context *context) {
     static const int64_t exchanged[] = {1, 0};
     const int tensors = graph->tensors.n;
     struct rewrite rewrite;
-    struct strbuf names;
     int count = 0;
     if (!graph->train) return 0;
-    strbuf_init(&names, graph->arena);
+    struct strbuf names = {.arena = graph->arena};
     rewrite_begin(&rewrite, graph);
     for (int t = 0; t < tensors; t++) {
         const int original = find_original(graph, t, tensors);

@@ -65,8 +65,7 @@ int64_t checkpoint_elements(const struct rt_saved_tensor *tensor) {
 }
 
 const char *checkpoint_tensor_text(const struct rt_saved_tensor *tensor, struct cli *cli) {
-    struct strbuf text;
-    strbuf_init(&text, cli->arena);
+    struct strbuf text = {.arena = cli->arena};
     strbuf_printf(&text, "%s %s [", str_escape(cli->arena, tensor->name, strlen(tensor->name), 0),
                   rt_dtypes[tensor->dtype].name);
     for (int d = 0; d < tensor->ndim; d++) strbuf_printf(&text, "%s%" PRId64, d ? ", " : "", tensor->dims[d]);

@@ -24,9 +24,8 @@ static int parts_of(const struct rt_saved_tensor *tensor) {
 }
 
 static const char *mesh_text(const struct checkpoint *checkpoint, struct cli *cli) {
-    struct strbuf text;
     struct rt_mesh_axis ways;
-    strbuf_init(&text, cli->arena);
+    struct strbuf text = {.arena = cli->arena};
     for (const struct rt_json *axis = rt_json_items(rt_saved_root(checkpoint->saved), "mesh"); axis;
          axis = axis->next) {
         if (!plan_get_axis(axis, &ways)) continue;

@@ -488,8 +488,7 @@ static void list_index(const struct dumped_tensor *t, int64_t at, int64_t *index
 
 static const char *index_text(const struct comparison *c, const struct pair *pair) {
     int64_t index[RT_MAX_NDIM];
-    struct strbuf out;
-    strbuf_init(&out, c->cli->arena);
+    struct strbuf out = {.arena = c->cli->arena};
     list_index(pair->a, pair->at, index);
     strbuf_putc(&out, '[');
     for (int d = 0; d < pair->a->ndim; d++) strbuf_printf(&out, "%s%" PRId64, d ? ", " : "", index[d]);
@@ -503,8 +502,7 @@ static const char *quote(const struct comparison *c, const char *text) {
 
 /* "'x', step 2, micro-batch 1" */
 static const char *value_text(const struct comparison *c, const struct dumped_tensor *t) {
-    struct strbuf out;
-    strbuf_init(&out, c->cli->arena);
+    struct strbuf out = {.arena = c->cli->arena};
     strbuf_puts(&out, quote(c, t->name));
     if (t->step > 1) strbuf_printf(&out, ", step %" PRId64, t->step);
     if (t->micro >= 0) strbuf_printf(&out, ", micro-batch %" PRId64, t->micro);

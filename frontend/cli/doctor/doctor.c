@@ -144,8 +144,7 @@ static const char *bf16_products(bool tiles) {
 /* Read from sched_getaffinity, CPUID, /proc and the control groups (cgroups) of this process. */
 static struct finding doctor_processor(struct arena *arena) {
     char line[8192] = "";
-    struct strbuf text;
-    strbuf_init(&text, arena);
+    struct strbuf text = {.arena = arena};
     for (size_t i = 0; i < sizeof features / sizeof *features; i++)
         if (features[i].name && features[i].supported())
             strbuf_printf(&text, "%s%s", text.length ? " " : "", features[i].name);
@@ -277,9 +276,8 @@ const char *doctor_find_program(const char *name, struct arena *arena) {
 /* The first line that `program --version` prints; NULL if it does not run. */
 static const char *version_of(const char *program, struct arena *arena) {
     const char *argv[] = {program, "--version", NULL};
-    struct strbuf said;
     int status;
-    strbuf_init(&said, arena);
+    struct strbuf said = {.arena = arena};
     if (subprocess_run(argv, NULL, NULL, &said, &status) || !WIFEXITED(status) || WEXITSTATUS(status)) return NULL;
     const char *text = strbuf_text(&said);
     return str_escape(arena, text, strcspn(text, "\n"), 100);

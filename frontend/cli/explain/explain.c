@@ -90,13 +90,12 @@ static void help_find(struct cli *cli, const char *operand) {
 int cli_explain(struct cli *cli) {
     const char *operand = cli->options->operand;
     const struct code *code = operand ? find_code(operand) : NULL;
-    struct strbuf text;
     if (operand && !code) {
         diag_error(cli->diags, 202, EXIT_USAGE, NULL, "unknown code %s", diag_quote(cli->diags, operand));
         return help_find(cli, operand), -1;
     }
     if (cli->options->json) return print_json(cli, code ? code : codes, code ? 1 : CODES);
-    strbuf_init(&text, cli->arena);
+    struct strbuf text = {.arena = cli->arena};
     const bool verbose = cli->options->verbose;
     for (int i = 0; i < CODES && !code; i++) {
         if (verbose)

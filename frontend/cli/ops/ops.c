@@ -76,8 +76,7 @@ static bool computes(const struct op *op, enum rt_dtype dtype) {
 
 /* The types that the core operator computes in, as "f32 f64 i64"; "" for a composition. */
 static const char *dtypes_text(const struct family *family, struct arena *arena) {
-    struct strbuf text;
-    strbuf_init(&text, arena);
+    struct strbuf text = {.arena = arena};
     for (int t = 0; family->core && t < RT_DTYPE_COUNT; t++)
         if (computes(family->core, (enum rt_dtype)t))
             strbuf_printf(&text, "%s%s", text.length ? " " : "", rt_dtypes[t].name);
@@ -132,8 +131,7 @@ static void print_table(const struct families *families, struct arena *arena) {
     printf("%-34s %-11s %-16s %s\n", "operator", "opsets", "becomes", "types");
     for (int i = 0; i < families->all.n; i++) {
         const struct family *family = &families->all.at[i];
-        struct strbuf opsets;
-        strbuf_init(&opsets, arena);
+        struct strbuf opsets = {.arena = arena};
         for (int f = 0; f < family->nforms; f++) strbuf_printf(&opsets, "%s%d", f ? " " : "", form_since(family, f));
         const char *becomes = refused(family) ? "-" : family->core ? family->core->name : "composition";
         const char *types = refused(family) ? onnx_refusal(refused(family)) : dtypes_text(family, arena);

@@ -193,13 +193,12 @@ static int add_splits(struct check *check, int s) {
     int inputs[USER_INPUTS], outputs[USER_OUTPUTS];
     struct dims dims;
     const char *why;
-    struct strbuf names;
     new_trial(check, (struct trial){.subject = s, .factor = -1, .input = -1});
     if (add_trial(check, inputs, outputs) < 0) return -1;
     const int node = check->graph->tensors.at[outputs[0]].producer;
     if (dims_bind(check->arena, check->graph, &check->graph->nodes.at[node], &dims, &why) < 0)
         BUG("%s: %s", subject->user->op.name, why);
-    strbuf_init(&names, check->arena);
+    struct strbuf names = {.arena = check->arena};
     for (int f = 0; f < dims.nfactors; f++) {
         const struct node_split split = {.factor = (int16_t)f, .blocks = 1, .grain = 1};
         if (!dims_can_split(&dims, &split, check->ways) || !op_can_split(&subject->user->op, &dims, &split)) continue;
@@ -509,8 +508,7 @@ static void find_subjects(struct check *check) {
 }
 
 static void report(const struct check *check, const struct subject *subject) {
-    struct strbuf text;
-    strbuf_init(&text, check->arena);
+    struct strbuf text = {.arena = check->arena};
     for (int t = 0; t < TYPES; t++)
         if (subject->whole[t][0].data) strbuf_printf(&text, " %s", rt_dtypes[types[t]].name);
     printf("%s%s%s: types%s; splits %s", subject->user->op.name, subject->alternative ? ", alternative " : "",

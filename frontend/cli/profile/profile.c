@@ -49,8 +49,7 @@ static bool adds_ranks(int probe) {
 static const char *graph_of(const struct probe *probe, struct arena *arena) {
     static const char *const others[] = {"", ", %1", ", %1, %1"};
     const bool binary = probe->operands > 1;
-    struct strbuf text;
-    strbuf_init(&text, arena);
+    struct strbuf text = {.arena = arena};
     strbuf_puts(&text, "rankc-ir 1\ngraph \"probe\" level=TYPED\n");
     strbuf_printf(&text, "const %%0 \"y0\" %s[%s] = [0.5*%d]\n", probe->dtype, probe->first,
                   shape_elements(probe->first));

@@ -28,8 +28,7 @@ static double bytes_of(int size) {
 
 static const char *graph_of(const struct exchange *exchange, int size, struct arena *arena) {
     const int rows = sizes[size][0], columns = sizes[size][1];
-    struct strbuf text;
-    strbuf_init(&text, arena);
+    struct strbuf text = {.arena = arena};
     strbuf_puts(&text, "rankc-ir 1\ngraph \"probe\" level=TYPED\n");
     strbuf_printf(&text, "const %%0 \"a\" f32[%d,8] = [0.5*%d]\n", rows, rows * 8);
     strbuf_printf(&text, "const %%1 \"b\" f32[8,%d] = [0.25*%d]\n", columns, columns * 8);

@@ -99,8 +99,7 @@ static void put_node(struct strbuf *text, int i) {
 }
 
 static const char *graph_of(struct arena *arena) {
-    struct strbuf text;
-    strbuf_init(&text, arena);
+    struct strbuf text = {.arena = arena};
     strbuf_puts(&text, "rankc-ir 1\ngraph \"gpu\" level=TYPED\n");
     for (int i = 0; i < GPU_PROBES; i++) put_inputs(&text, i);
     for (int i = 0; i < GPU_PROBES; i++) put_node(&text, i);

@@ -14,8 +14,7 @@ static int end_of_run(const struct rank_list *list, int i) {
 
 const char *rank_list_text(const struct rank_list *list, struct arena *arena) {
     const int64_t *rank = list->all.at;
-    struct strbuf text;
-    strbuf_init(&text, arena);
+    struct strbuf text = {.arena = arena};
     for (int i = 0, last; i < list->all.n; i = last + 1) {
         last = end_of_run(list, i);
         const int64_t step = last > i ? rank[i + 1] - rank[i] : 0;

@@ -63,8 +63,7 @@ static void show_estimate(struct strbuf *out, const struct compiled_model *compi
 /* JSON as the content of a script element. Outside of strings it has none of these characters, and the writer of JSON
  * leaves only ASCII, so that the text has no other way to end the element or to begin a comment. */
 static const char *as_script_data(struct arena *arena, const char *json) {
-    struct strbuf out;
-    strbuf_init(&out, arena);
+    struct strbuf out = {.arena = arena};
     for (; *json; json++)
         if (strchr("<>&", *json))
             strbuf_printf(&out, "\\u%04x", (unsigned)*json);
@@ -357,8 +356,7 @@ static const char *sizes_touched(const struct compiled_model *compiled, struct a
 }
 
 static const char *mesh_text(const struct compiled_model *compiled, struct arena *arena) {
-    struct strbuf text;
-    strbuf_init(&text, arena);
+    struct strbuf text = {.arena = arena};
     for (int a = 0; a < compiled->mesh.naxes; a++)
         strbuf_printf(&text, "%s%s", text.length ? ", " : "", mesh_axis_text(&compiled->mesh, a, arena));
     return strbuf_text(&text);
@@ -409,8 +407,7 @@ static void put_overlap(struct strbuf *out, const struct rt_json *item) {
 static void put_communication(struct strbuf *out, const struct compiled_model *compiled,
                               const struct rt_json **classes) {
     const struct rt_json *item = rt_json_items(compiled->root, "communication");
-    struct strbuf lines;
-    strbuf_init(&lines, out->arena);
+    struct strbuf lines = {.arena = out->arena};
     for (const struct rt_json *next; item; item = next) {
         const struct rank_groups groups = ranks_groups(compiled, item, classes, out->arena);
         int others = groups.all.n - 1;
@@ -432,14 +429,12 @@ static void put_communication(struct strbuf *out, const struct compiled_model *c
 static const char *line_name(const struct compiled_model *compiled, int coordinate, const struct rt_json *slots,
                              struct arena *arena) {
     const struct rt_json *stages = rt_json_items(compiled->root, "stages");
-    struct strbuf name, numbers;
     int64_t n = 0, stage = 0;
     if (!slots || slots->kind != RT_JSON_ARRAY) {
         if (slots) rt_json_int(slots, &n);
         return arena_printf(arena, "stage %d, %2" PRId64 " slot%s", coordinate, n, n == 1 ? " " : "s");
     }
-    strbuf_init(&name, arena);
-    strbuf_init(&numbers, arena);
+    struct strbuf name = {.arena = arena}, numbers = {.arena = arena};
     for (const struct rt_json *home = stages; home; home = home->next, stage++)
         if (rt_json_int(home, &n) && n == coordinate)
             strbuf_printf(&name, "%s%" PRId64, name.length ? "," : "stages ", stage);
@@ -616,8 +611,7 @@ static int show(const struct compiled_model *compiled, struct cli *cli) {
     if (cli->options->html && write_page(compiled, cli)) return -1;
     if (cli->options->json) return cli_print_json(cli, put_all(compiled, cli));
     const struct rt_json **classes = ranks_classes(compiled, cli->arena);
-    struct strbuf out;
-    strbuf_init(&out, cli->arena);
+    struct strbuf out = {.arena = cli->arena};
     put_header(&out, compiled);
     show_tree(&out, compiled, cli->options->verbose);
     show_parameters(&out, compiled, cli->options->verbose);

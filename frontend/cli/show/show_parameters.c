@@ -9,8 +9,7 @@
 enum { NAME_COLUMNS = 44, SHAPE_COLUMNS = 16, CUT_COLUMNS = 24 };
 
 static const char *shape_text(const struct rt_json *shape, struct arena *arena, int64_t *count) {
-    struct strbuf text;
-    strbuf_init(&text, arena);
+    struct strbuf text = {.arena = arena};
     *count = 1;
     for (const struct rt_json *dim = rt_json_first(shape); dim; dim = dim->next) {
         int64_t size = 0;
@@ -24,8 +23,7 @@ static const char *shape_text(const struct rt_json *shape, struct arena *arena, 
 }
 
 static const char *cut_text(const struct rt_json *partition, struct arena *arena) {
-    struct strbuf text;
-    strbuf_init(&text, arena);
+    struct strbuf text = {.arena = arena};
     for (const struct rt_json *cut = rt_json_first(partition); cut; cut = cut->next) {
         int64_t dim = 0, ways = 0;
         rt_json_int(rt_json_member(cut, "dim"), &dim);
@@ -38,9 +36,8 @@ static const char *cut_text(const struct rt_json *partition, struct arena *arena
 
 /* How ZeRO divides the part: "slices in 4 (data, units)"; "" if it does not. */
 static const char *slices_text(const struct compiled_model *compiled, const struct rt_json *axes, struct arena *arena) {
-    struct strbuf names;
     int64_t ways = 1;
-    strbuf_init(&names, arena);
+    struct strbuf names = {.arena = arena};
     for (const struct rt_json *axis = rt_json_first(axes); axis; axis = axis->next) {
         strbuf_printf(&names, "%s%s", names.length ? ", " : "", show_text(axis, arena));
         ways *= memory_ways(compiled, rt_json_text(axis));

@@ -72,8 +72,7 @@ static const char *local_name(const char *tensor, const char *node) {
 
 /* A partition as text: "split weight.1, MatMul_output_0.2 in 2 (tensor)". */
 static const char *partition_text(const struct rt_json *partition, const char *node, struct arena *arena) {
-    struct strbuf text;
-    strbuf_init(&text, arena);
+    struct strbuf text = {.arena = arena};
     for (const struct rt_json *part = partition->first; part; part = part->next) {
         const char *tensor = local_name(show_text(rt_json_member(part, "tensor"), arena), node);
         const char *axis = show_text(rt_json_member(part, "axis"), arena);
@@ -97,8 +96,7 @@ static const char *pattern_of(struct arena *arena, const char *name, bool number
 
 /* The same with numbers in names replaced, but not those of dimensions and ways. */
 static const char *partition_pattern(const struct rt_json *partition, bool numbered, struct arena *arena) {
-    struct strbuf text;
-    strbuf_init(&text, arena);
+    struct strbuf text = {.arena = arena};
     for (const struct rt_json *part = partition->first; part; part = part->next)
         strbuf_printf(&text, "%s %" PRId64 " %" PRId64 " %s;",
                       pattern_of(arena, show_text(rt_json_member(part, "tensor"), arena), numbered),
@@ -109,8 +107,7 @@ static const char *partition_pattern(const struct rt_json *partition, bool numbe
 
 /* Stage and ranks of a stage's nodes; "" if the plan has one stage and its nodes run on all ranks. */
 static const char *place_text(const struct tree *tree, const struct stage *stage) {
-    struct strbuf text;
-    strbuf_init(&text, tree->arena);
+    struct strbuf text = {.arena = tree->arena};
     if (tree->has_stages) strbuf_printf(&text, ", stage %" PRId64, stage->number);
     if (stage->ranks.all.n < tree->compiled->runtime_ngpus)
         strbuf_printf(&text, ", rank%s %s", stage->ranks.all.n == 1 ? "" : "s",
@@ -202,9 +199,8 @@ static void number_patterns(struct tree *tree) {
     map_init(&tree->patterns, tree->arena);
     for (int i = tree->scopes.n - 1; i >= 0; i--) {
         struct scope *scope = &tree->scopes.at[i];
-        struct strbuf pattern;
         find_place(tree, scope);
-        strbuf_init(&pattern, tree->arena);
+        struct strbuf pattern = {.arena = tree->arena};
         const char *name = pattern_of(tree->arena, scope->name, scope->numbered);
         if (scope->op)
             strbuf_printf(&pattern, "%s %s %s%s", name, scope->op, scope->pattern, scope->place);

@@ -179,8 +179,7 @@ static void note_splits(const struct writer *w, const Onnx__NodeProto *node, con
 static struct onnx_message describe_node(const struct writer *w, const Onnx__NodeProto *node) {
     const bool stages = mesh_pipeline_axis(&w->annotations->mesh) >= 0;
     Onnx__StringStringEntryProto out;
-    struct strbuf note;
-    strbuf_init(&note, w->arena);
+    struct strbuf note = {.arena = w->arena};
     note_splits(w, node, "input", node->input, node->n_input, &note);
     note_splits(w, node, "output", node->output, node->n_output, &note);
     if (!note.length) strbuf_puts(&note, "whole on every device");
@@ -277,9 +276,8 @@ int annotations_write(const struct annotations *annotations, struct onnx_model *
 }
 
 int annotations_write_plan(const struct options *options, struct arena *arena, struct diags *diags) {
-    struct diags quiet;
     struct annotations annotations;
-    diags_init(&quiet, arena);
+    struct diags quiet = {.arena = arena};
     struct job job = {.options = options, .arena = arena, .diags = &quiet};
     int status = job_read(&job);
     if (!status && !job.model)

@@ -23,9 +23,8 @@ struct shard_devices shard_devices_of(const struct mesh *mesh, int coordinate, c
 }
 
 const char *device_name(const struct mesh *mesh, int device, struct arena *arena) {
-    struct strbuf text;
     int at[RT_MAX_AXES];
-    strbuf_init(&text, arena);
+    struct strbuf text = {.arena = arena};
     mesh_coordinate(mesh, device, at);
     for (int a = 0; a < mesh->naxes; a++) strbuf_printf(&text, "%s%s=%d", a ? "," : "", mesh->axis[a].name, at[a]);
     return mesh->naxes ? strbuf_text(&text) : "0";

@@ -271,10 +271,9 @@ static int take_shared(struct job *job) {
 /* Decides which inputs are the same for all samples, and tells it where a program reads several micro-batches. */
 static int find_shared(struct job *job) {
     const struct graph *graph = job->graph;
-    struct strbuf names;
     if (job->options->given[OPT_SHARED]) return take_shared(job);
     samples_find_shared(job->graph);
-    strbuf_init(&names, job->arena);
+    struct strbuf names = {.arena = job->arena};
     for (int i = 0; i < graph->inputs.n; i++) {
         const struct tensor *input = &graph->tensors.at[graph->inputs.at[i]];
         if (input->shared)

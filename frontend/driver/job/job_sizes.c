@@ -80,8 +80,7 @@ static bool others_may_do(const struct diags *tried) {
 
 static bool imports_with(const struct job *job, int (*import)(struct job *job), const struct options *options) {
     struct job attempt = *job;
-    struct diags diags;
-    diags_init(&diags, job->arena);
+    struct diags diags = {.arena = job->arena};
     attempt.options = options, attempt.diags = &diags;
     return job_import_pair(&attempt, import, 0) == 0;
 }
@@ -154,8 +153,7 @@ int job_import_open(struct job *job, int (*import)(struct job *job)) {
     struct diags *diags = job->diags;
     if (job->options->train) return refuse_training(job);
     for (int first = job->first;; first += 2) {
-        struct diags tried;
-        diags_init(&tried, job->arena);
+        struct diags tried = {.arena = job->arena};
         job->diags = &tried;
         const int status = job_import_pair(job, import, first);
         job->diags = diags;
@@ -208,9 +206,8 @@ static int check_manifest(const struct job *job, const struct job *twin) {
 int job_check_twin(const struct job *job, const struct program *program) {
     struct job twin = *job;
     struct program other;
-    struct diags diags;
     if (!job->twin) return 0;
-    diags_init(&diags, job->arena);
+    struct diags diags = {.arena = job->arena};
     twin.graph = job->twin, twin.diags = &diags;
     memset(&twin.plan, 0, sizeof twin.plan);
     memset(&twin.decided, 0, sizeof twin.decided);

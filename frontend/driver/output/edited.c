@@ -53,18 +53,16 @@ static int keep(struct output *output, const char *path, struct map *taken) {
 
 int edited_keep(struct output *output) {
     struct rt_reason why;
-    struct map taken;
     bool intact = false;
     struct rt_json_document *document = own_sealed(output->arena, output->directory, "manifest.json", &intact, &why);
     const struct rt_json *root = document && intact ? rt_json_root(document) : NULL,
                          *files = rt_json_member(root, "files");
-    map_init(&taken, output->arena);
+    struct map taken = {.arena = output->arena};
     if (keep_copies(output, &taken) < 0) return -1;
     for (const struct rt_json *f = rt_json_first(files); f; f = f->next) {
         const char *path = rt_json_text(rt_json_member(f, "path"));
-        struct diags unread;
         if (!path || strchr(path, '/')) continue;
-        diags_init(&unread, output->arena);
+        struct diags unread = {.arena = output->arena};
         if (integrity_check_file(output->directory, root, path, &unread) == 0 && keep(output, path, &taken) < 0)
             return -1;
     }

@@ -241,9 +241,8 @@ static int run_make(struct arena *arena, struct diags *diags, const char *direct
                     bool silent) {
     struct compiling compiling = {.objects = arena_printf(arena, "%s/build", directory)};
     const struct subprocess_watch watch = {show_compiling, &compiling};
-    struct strbuf said;
     int status;
-    strbuf_init(&said, arena);
+    struct strbuf said = {.arena = arena};
     clock_gettime(CLOCK_REALTIME, &compiling.since);
     compiling.all = count_files(directory, ".c", NULL) + count_files(directory, ".cu", NULL);
     rt_progress_begin(&compiling.progress, 0, silent);

@@ -19,10 +19,9 @@ static double median_of(struct arena *arena, const char *line) {
 
 double step_seconds(const char *const *words, const struct subprocess_watch *watch, struct arena *arena,
                     const char **said) {
-    struct strbuf out;
     int status = 0;
     double ms = -1;
-    strbuf_init(&out, arena);
+    struct strbuf out = {.arena = arena};
     const int failed = subprocess_run(words, NULL, watch, &out, &status);
     *said = strbuf_text(&out);
     if (failed || !WIFEXITED(status) || WEXITSTATUS(status)) return -1;

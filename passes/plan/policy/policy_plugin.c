@@ -163,11 +163,10 @@ int policy_plugin_open(struct arena *arena, struct diags *diags, const char *pat
                        struct policy_plugin **out, struct constraints **mesh) {
     struct policy_plugin *plugin = *out = ARENA_NEW(arena, struct policy_plugin);
     char *library = realpath(path, NULL); /* a name without a slash would be searched for elsewhere */
-    struct strbuf text;
     if (!library) return diag_errno(diags, 601, NULL, "open", path);
     *plugin = (struct policy_plugin){arena_strdup(arena, path), arena_strdup(arena, library)};
     free(library);
-    strbuf_init(&text, arena);
+    struct strbuf text = {.arena = arena};
     if (ask(&(struct question){.plugin = plugin, .plan_ngpus = plan_ngpus}, diags, &text) < 0) return -1;
     return rules_parse(arena, diags, plugin->path, strbuf_text(&text), text.length, mesh);
 }
@@ -227,8 +226,7 @@ int policy_plugin_rules(const struct policy_plugin *plugin, const struct graph *
                                        .trains = graph->train,
                                        .naxes = graph->mesh.naxes,
                                        .axes = axes};
-    struct strbuf text;
-    strbuf_init(&text, graph->arena);
+    struct strbuf text = {.arena = graph->arena};
     shown.nodes = nodes_of(graph, &shown.nnodes);
     for (int a = 0; a < graph->mesh.naxes; a++)
         axes[a] = (struct rankc_policy_axis){graph->mesh.axis[a].name, graph->mesh.axis[a].size};

@@ -179,8 +179,7 @@ int grid_parse(struct grid *grid, const char *text, size_t bytes, const char *fi
 }
 
 const char *grid_text(const struct grid *grid, struct arena *arena) {
-    struct strbuf out;
-    strbuf_init(&out, arena);
+    struct strbuf out = {.arena = arena};
     for (int l = 0; l < grid->coordinates; l++) {
         for (int i = 0; i < grid->lines[l].cells.n; i++) {
             const struct cell *cell = &grid->lines[l].cells.at[i];

@@ -217,8 +217,7 @@ bool schedule_is_known(const char *text) {
 }
 
 static int report_unknown(const char *text, struct diags *diags) {
-    struct strbuf names;
-    strbuf_init(&names, diags->arena);
+    struct strbuf names = {.arena = diags->arena};
     for (int i = 0; i < KINDS; i++) strbuf_printf(&names, "%s%s", i ? ", " : "", kinds[i].name);
     return diag_error(diags, 202, EXIT_USAGE, "--schedule", "unknown schedule %s; the schedules are %s",
                       diag_quote(diags, text), strbuf_text(&names));
