@@ -14,7 +14,6 @@
 #include "codegen/text/tmpl.h"
 #include "ir/base/str.h"
 #include "passes/train/lora.h"
-#include "runtime/base/number/checked.h"
 
 enum { ID_DIGITS = 8 }; /* of the key, that tell the model.h of one program from those of others */
 

@@ -8,7 +8,6 @@
 #include "codegen/remarks.h"
 #include "ir/base/map.h"
 #include "ir/base/repeats.h"
-#include "passes/plan/stages.h"
 
 /* Note [Layers]
  * Two instructions are alike if their calls have equal text and their tensors equal types, so that they differ in

@@ -5,7 +5,6 @@
 
 #include "ir/base/map.h"
 #include "ir/base/str.h"
-#include "runtime/base/number/checked.h"
 #include "runtime/base/io/safetensors.h"
 
 /* Finding -------------------------------------------------------------------------------------------------------- */

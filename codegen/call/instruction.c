@@ -12,7 +12,6 @@
 #include "codegen/kernel/row_kernel.h"
 #include "ir/base/str.h"
 #include "ir/expr/epilogue.h"
-#include "passes/plan/stages.h"
 #include "passes/rank/views.h"
 
 enum { HOLE_TENSOR = 1 };

@@ -179,8 +179,7 @@ static void fill(struct filler *filler, int from, int to, const struct tmpl_env 
 }
 
 const char *tmpl_fill(struct arena *arena, const char *name, const char *text, const struct tmpl_env *env) {
-    struct filler filler = {.name = name};
-    strbuf_init(&filler.out, arena);
+    struct filler filler = {.name = name, .out = {.arena = arena}};
     split_lines(&filler, arena, text);
     fill(&filler, 0, filler.n, env);
     return strbuf_text(&filler.out);

@@ -1,7 +1,6 @@
 /* rankc generate DIR|MODEL.onnx: a decoder that was compiled with --state writes tokens. The ranks do that by
  * themselves (runtime/program/main_generate.c); this process gives them the prompts as ids, and shows what rank 0
  * reports. */
-#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -7,10 +7,8 @@
 #include "frontend/import/import_state.h"
 #include "frontend/read/onnx_check.h"
 #include "ir/base/str.h"
-#include "ir/provenance.h"
 #include "ir/user.h"
 #include "runtime/base/io/file.h"
-#include "runtime/base/number/checked.h"
 
 /* Unsupported operators: all of one kind are reported in one error. */
 

@@ -1,5 +1,4 @@
 /* --loss: appends a loss to a model without one, as in "cross_entropy:logits=NAME,labels=NAME,ignore_index=0". */
-#include <limits.h>
 #include <math.h>
 #include <stddef.h>
 #include <stdlib.h>

@@ -7,7 +7,6 @@
 #include <math.h>
 
 #include "ir/expr/eval.h"
-#include "runtime/base/number/checked.h"
 
 int lower_identity(struct lower *lower) {
     return lower_result(lower, lower->inputs[0]);

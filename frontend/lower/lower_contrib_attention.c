@@ -2,7 +2,6 @@
  * compositions. Source: ContribOperators.md of ONNX Runtime. */
 #include "frontend/lower/lower_contrib_attention.h"
 
-#include <float.h>
 #include <math.h>
 
 /* The composition -------------------------------------------------------------------------------------------------- */

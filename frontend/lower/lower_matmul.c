@@ -1,8 +1,6 @@
 /* Matrix products: MatMul with any number of dimensions, Gemm. */
 #include "frontend/lower/lower_counted.h"
 
-#include "runtime/base/number/checked.h"
-
 /* Expands the leading dimensions of x to `lead`, unless x has them already. */
 static int expand_leading(struct lower *lower, int x, int nlead, const int64_t *lead) {
     struct tensor tensor = lower_tensor(lower, x);

@@ -1,8 +1,6 @@
 /* Normalisations: a core operator if they are over the last dimensions, otherwise compositions. */
 #include "frontend/lower/onnx_lower.h"
 
-#include "runtime/base/number/checked.h"
-
 int lower_epsilon(struct lower *lower) {
     double epsilon = lower_float(lower, "epsilon");
     return epsilon >= 0 ? 0 : lower_error(lower, 385, "epsilon is %g, but must be at least 0", epsilon);

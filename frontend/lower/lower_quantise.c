@@ -6,7 +6,6 @@
 #include <math.h>
 
 #include "frontend/lower/lower_contrib.h"
-#include "runtime/base/number/checked.h"
 
 /* Scales and zero points ------------------------------------------------------------------------------------------- */
 

@@ -4,8 +4,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "runtime/base/io/file.h"
-
 static const char *const group_nouns[GROUPS] = {
     "",
 #define GROUP(ID, NOUN) NOUN,

@@ -3,7 +3,6 @@
 #include <inttypes.h>
 #include <string.h>
 
-#include "runtime/base/number/checked.h"
 #include "ir/base/str.h"
 
 /* The model's functions and the calls between them. */

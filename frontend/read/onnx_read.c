@@ -1,6 +1,5 @@
 #include "frontend/read/onnx_read.h"
 
-#include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
 #include <stdlib.h>

@@ -1,6 +1,5 @@
 #include "frontend/text/pattern.h"
 
-#include <limits.h>
 #include <stdio.h>
 #include <string.h>
 

@@ -3,8 +3,7 @@
 #include <string.h>
 
 void vocabulary_init(struct vocabulary *vocabulary, struct arena *arena) {
-    *vocabulary = (struct vocabulary){0};
-    map_init(&vocabulary->ids, arena);
+    *vocabulary = (struct vocabulary){.ids = {.arena = arena}};
 }
 
 static void make_room(struct vocabulary *vocabulary, int32_t id) {

@@ -2,7 +2,6 @@
 #include "ir/ops/ops.h"
 
 #include <stdarg.h>
-#include <stdio.h>
 
 #include "ir/ops/grad.h"
 

@@ -5,7 +5,6 @@
 
 #include "ir/text/reader.h"
 #include "ir/base/str.h"
-#include "ir/number.h"
 
 /* Errors and characters ---------------------------------------------------------------------------------------- */
 

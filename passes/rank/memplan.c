@@ -1,5 +1,4 @@
 #include "passes/pipeline.h"
-#include "passes/plan/stages.h"
 #include "passes/rank/memplan.h"
 #include "passes/rank/views.h"
 

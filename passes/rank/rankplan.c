@@ -2,7 +2,6 @@
 
 #include <string.h>
 
-#include "passes/plan/stages.h"
 #include "runtime/base/number/checked.h"
 
 const char *const plan_arena_names[RT_ARENAS] = {

@@ -2,7 +2,6 @@
 #include <string.h>
 
 #include "ir/schedule.h"
-#include "passes/plan/stages.h"
 #include "passes/rank/memplan.h"
 #include "passes/rank/views.h"
 

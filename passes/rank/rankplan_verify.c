@@ -2,7 +2,6 @@
  * is read. */
 #include <string.h>
 
-#include "passes/plan/stages.h"
 #include "passes/rank/memplan.h"
 #include "passes/rank/reuse.h"
 

@@ -7,7 +7,6 @@
  * softmax becomes a region that grows by the nodes before and behind it that work on the same rows. A region may grow
  * as long as all its inputs are computed before the first node outside that reads one of its results, since the new
  * node stands there in the order. */
-#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 

@@ -10,7 +10,6 @@
  * The *rest* of a tensor is its value at experts that the token did not choose, if it is one known number.
  * ScatterElements of K values into zeros has rest 0, and so has its product with a finite tensor. If the rest is 0, the
  * sum over all experts equals the sum over the chosen ones. TopK chooses K different experts. */
-#include <math.h>
 #include <string.h>
 
 #include "passes/rewrite/choose_experts.h"

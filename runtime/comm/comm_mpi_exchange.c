@@ -19,8 +19,6 @@
 
 #include "comm/reduce.h"
 
-#include "base/number/half.h"
-
 #include <string.h>
 
 /* bytes; up to this size members exchange data directly, and each reduces everything: it takes one exchange */

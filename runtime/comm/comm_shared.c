@@ -3,8 +3,6 @@
 
 #include "comm/comm_shared_private.h"
 
-#include "base/number/checked.h"
-
 #include <sched.h>
 #include <stdarg.h>
 #include <stdio.h>

@@ -4,7 +4,6 @@
 #include "core/handshake.h"
 #include "core/place.h"
 
-#include "base/number/checked.h"
 #include "base/thread/cores.h"
 #include "base/thread/wait.h"
 #include "base/text/diagnostic.h"

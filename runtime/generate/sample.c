@@ -3,7 +3,6 @@
 #include "base/number/philox.h"
 
 #include <math.h>
-#include <stddef.h>
 
 void rt_sample_penalise(float *scores, int64_t vocabulary, const uint64_t *seen, double penalty) {
     const float factor = (float)penalty;

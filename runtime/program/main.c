@@ -3,7 +3,6 @@
 
 #include "program/main.h"
 
-#include "base/number/checked.h"
 #include "base/io/location.h"
 #include "base/io/file.h"
 #include "base/io/progress.h"
@@ -15,13 +14,11 @@
 #include <errno.h>
 #include <limits.h>
 #include <signal.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
 /* Copies the outputs of the last step. Timed steps do not include this copy, unless the arenas do not keep all

@@ -9,7 +9,6 @@
 #include "frontend/cli/ckpt/checkpoint.h"
 #include "frontend/cli/format_bytes.h"
 #include "passes/plan/file/plan_text.h"
-#include "runtime/base/number/checked.h"
 #include "runtime/base/number/half.h"
 #include "runtime/base/io/file.h"
 

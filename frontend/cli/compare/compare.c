@@ -215,8 +215,7 @@ static int read_plain(struct dumped *dumped, struct cli *cli) {
 /* 0, or -1 after a diagnostic. */
 static int dumped_open(struct dumped *dumped, const char *directory, struct cli *cli) {
     const char *path = arena_printf(cli->arena, "%s/dump.json", directory);
-    *dumped = (struct dumped){.directory = directory};
-    map_init(&dumped->index, cli->arena);
+    *dumped = (struct dumped){.directory = directory, .index = {.arena = cli->arena}};
     struct rt_file_info info;
     struct rt_reason why;
     const int found = rt_file_open(path, &info, &why);

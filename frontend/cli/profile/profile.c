@@ -14,7 +14,6 @@
 #include "frontend/driver/driver.h"
 #include "frontend/driver/output/temporary.h"
 #include "frontend/driver/program/step_seconds.h"
-#include "ir/base/own.h"
 #include "ir/op.h"
 #include "runtime/base/thread/cores.h"
 #include "runtime/base/io/file.h"

@@ -112,9 +112,8 @@ static void put_row(struct strbuf *out, const struct row *row) {
 
 void show_parameters(struct strbuf *out, const struct compiled_model *compiled, bool verbose) {
     const struct rt_json *parameters = rt_json_member(compiled->root, "parameters");
-    struct rows rows = {.compiled = compiled};
+    struct rows rows = {.compiled = compiled, .index = {.arena = out->arena}};
     if (!parameters) return;
-    map_init(&rows.index, out->arena);
     for (const struct rt_json *p = rt_json_first(parameters); p; p = p->next) add(&rows, p, !verbose, out->arena);
     const struct rt_json *constants = rt_json_items(compiled->root, "constants");
     for (const struct rt_json *c = constants; c; c = c->next) rows.constants++;

@@ -1,5 +1,4 @@
 /* Reads the input of a compile: an ONNX model, text IR, or the graph of an earlier compile. */
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>

@@ -1,8 +1,6 @@
 /* Generates sources, weights and manifest into the staging directory, builds the programs there, and commits. */
-#include <errno.h>
 #include <fcntl.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "frontend/driver/program/build_program.h"
 #include "frontend/driver/output/output.h"

@@ -1,6 +1,5 @@
 #include "frontend/driver/output/temporary.h"
 
-#include <errno.h>
 #include <ftw.h>
 #include <stdio.h>
 #include <stdlib.h>

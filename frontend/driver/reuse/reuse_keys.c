@@ -1,6 +1,5 @@
 #include "frontend/driver/reuse/reuse_keys.h"
 
-#include <errno.h>
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>

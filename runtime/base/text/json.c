@@ -4,7 +4,6 @@
 
 #include "../io/file.h"
 
-#include <errno.h>
 #include <limits.h>
 #include <locale.h>
 #include <math.h>
