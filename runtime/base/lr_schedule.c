@@ -1,5 +1,3 @@
-#define _GNU_SOURCE 1
-
 #include "lr_schedule.h"
 
 #include "text/reason.h"

@@ -1,5 +1,3 @@
-#define _GNU_SOURCE 1
-
 #include "comm/comm_mpi_private.h"
 
 #include <limits.h>

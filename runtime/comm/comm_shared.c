@@ -1,6 +1,4 @@
 /* Membership, waiting and memory of communicators in a shared segment (Note [Segment] in comm_shared.h). */
-#define _GNU_SOURCE 1
-
 #include "comm/comm_shared_private.h"
 
 #include <sched.h>

@@ -1,5 +1,3 @@
-#define _GNU_SOURCE 1
-
 #include "comm/hosts.h"
 
 #include "comm.h"

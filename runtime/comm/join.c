@@ -1,6 +1,4 @@
 /* How a rank finds out its number and joins the job's communicator. */
-#define _GNU_SOURCE 1
-
 #include "core/private.h"
 
 #include "base/io/location.h"

@@ -1,6 +1,4 @@
 /* Joins the ranks that MPI connects: those of a host by shared memory. */
-#define _GNU_SOURCE 1
-
 #include "comm/join_mpi.h"
 
 #include "comm/comm_mpi.h"

@@ -1,5 +1,3 @@
-#define _GNU_SOURCE 1
-
 #include "comm/memory.h"
 
 #include "comm/comm_shared.h"

@@ -3,8 +3,6 @@
  * Rank 0 serves all callers concurrently, so that no caller can block it. A caller that sends too little in time, sends
  * something else, or has another token is dropped. At most one dropped caller per second is named in a warning; the
  * others are counted. If MOST_SILENT callers have not authenticated yet, a new caller replaces the oldest of them. */
-#define _GNU_SOURCE 1
-
 #include "comm/rendezvous_private.h"
 
 #include "base/thread/clock.h"

@@ -4,8 +4,6 @@
  *
  * Rank 0 listens only at the given address. If none is given, it listens at 127.0.0.1 if all ranks are known to be on
  * this machine, else on all interfaces. */
-#define _GNU_SOURCE 1
-
 #include "comm/rendezvous_private.h"
 
 #include "comm/mpi_library.h"

@@ -1,6 +1,4 @@
 /* Messages of a rendezvous and their authentication codes; Note [Who belongs to a meeting]. */
-#define _GNU_SOURCE 1
-
 #include "comm/rendezvous_private.h"
 
 #include "base/thread/clock.h"

@@ -1,6 +1,4 @@
 /* Device "host": arenas in the process' memory; segments are plain function calls. */
-#define _GNU_SOURCE 1
-
 #include "comm/reduce.h"
 #include "core/private.h"
 

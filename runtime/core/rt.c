@@ -1,6 +1,4 @@
 /* Opening and closing a rank. */
-#define _GNU_SOURCE 1
-
 #include "core/handshake.h"
 #include "core/place.h"
 

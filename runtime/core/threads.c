@@ -1,6 +1,4 @@
 /* A job whose ranks are threads of the process: for embedders (rt_run_threads) and for --comm loopback. */
-#define _GNU_SOURCE 1
-
 #include "core/private.h"
 
 #include "base/io/location.h"

@@ -1,6 +1,4 @@
 /* Teams of threads: Note [Teams] in c/team.h. */
-#define _GNU_SOURCE 1
-
 #include "c/team.h"
 
 #ifdef RT_HAS_TEAMS

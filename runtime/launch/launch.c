@@ -1,5 +1,3 @@
-#define _GNU_SOURCE 1
-
 #include "launch/launch_private.h"
 
 #include "base/thread/clock.h"

@@ -1,6 +1,4 @@
 /* Runs a command that starts the ranks, such as mpirun, and observes how they end. */
-#define _GNU_SOURCE 1
-
 #include "launch/launch_private.h"
 
 #include "base/exit_code.h"

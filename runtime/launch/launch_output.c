@@ -1,6 +1,4 @@
 /* Forwards the output of ranks. */
-#define _GNU_SOURCE 1
-
 #include "launch/launch_private.h"
 
 #include "base/io/progress.h"

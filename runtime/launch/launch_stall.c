@@ -10,8 +10,6 @@
  * load on the machine makes it slow but not stuck. For a sleeping or stopped rank it is elapsed time, as far as the
  * launcher ran too: both may have been stopped together by Ctrl-Z. Time in which a rank waits for another does not
  * count. */
-#define _GNU_SOURCE 1
-
 #include "launch/launch_private.h"
 
 #include "base/thread/clock.h"

@@ -5,8 +5,6 @@
  * rank starts a process of its own that observes the rank's progress in the shared memory of its host (Note
  * [Standstill]) and ends with the rank. It is forked before the rank calls MPI or starts threads. Ranks that wait for
  * each other without end are not found: a rank's own process does not see whether the others wait too. */
-#define _GNU_SOURCE 1
-
 #include "launch/launch_private.h"
 
 #include "base/exit_code.h"

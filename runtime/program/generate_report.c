@@ -1,6 +1,4 @@
 /* Rank 0's connection to `rankc generate`. */
-#define _GNU_SOURCE 1
-
 #include "program/generate.h"
 
 #include <errno.h>

@@ -1,6 +1,4 @@
 /* rt_main(): runs a generated program from the command line. */
-#define _GNU_SOURCE 1
-
 #include "program/main.h"
 
 #include "base/io/location.h"

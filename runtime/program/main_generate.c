@@ -1,6 +1,4 @@
 /* Generates tokens: the loop of Note [Generation]. */
-#define _GNU_SOURCE 1
-
 #include "program/generate.h"
 
 #include "base/number/checked.h"

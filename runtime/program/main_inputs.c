@@ -1,6 +1,4 @@
 /* Reads manifest.json and the input tensors of the command line. */
-#define _GNU_SOURCE 1
-
 #include "program/main.h"
 
 #include "base/number/checked.h"

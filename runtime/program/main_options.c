@@ -1,6 +1,4 @@
 /* The command line of a generated program, and printing of its failures. */
-#define _GNU_SOURCE 1
-
 #include "program/main.h"
 
 #include "base/text/diagnostic.h"

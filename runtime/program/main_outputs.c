@@ -1,6 +1,4 @@
 /* Writes outputs as files, or prints a summary. */
-#define _GNU_SOURCE 1
-
 #include "program/main.h"
 
 #include "base/number/checked.h"

@@ -1,6 +1,4 @@
 /* What all modes of a generated program share: failures of a rank, times of steps. */
-#define _GNU_SOURCE 1
-
 #include "program/main.h"
 
 #include <limits.h>

@@ -1,8 +1,6 @@
 /* The Trace Event Format, as JSON object: an event of phase "X" (complete) has begin and duration in microseconds, and
  * events of one track (pid, tid) nest. Phase "C" has the values of a counter from its time on. Phase "M" names
  * processes and tracks. */
-#define _GNU_SOURCE 1
-
 #include "program/trace.h"
 
 #include <errno.h>

@@ -1,6 +1,4 @@
 /* Directories of checkpoints: Note [Directory of checkpoints] in checkpoint.h. */
-#define _GNU_SOURCE 1
-
 #include "state/checkpoint.h"
 
 #include "base/io/lock_owner.h"

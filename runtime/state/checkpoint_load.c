@@ -1,7 +1,5 @@
 /* Loads checkpoints that programs of this model and these options wrote, under any plan: each rank reads its own parts
  * (base/io/saved.h). */
-#define _GNU_SOURCE 1
-
 #include "state/checkpoint.h"
 
 #include "base/io/file.h"

@@ -4,8 +4,6 @@
  * rt_save writes files from where the tensors lie, while the job waits. rt_save_begin copies what this rank writes, and
  * a thread writes the files from the copy during the next steps. The thread does not communicate: results are gathered
  * and the checkpoint gets its name in rt_save_end, which all ranks call, after a step in which all have written. */
-#define _GNU_SOURCE 1
-
 #include "state/checkpoint.h"
 
 #include "base/io/file.h"

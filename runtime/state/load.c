@@ -1,5 +1,3 @@
-#define _GNU_SOURCE 1
-
 /* Loads weights: the rank's parts of stored tensors, converted while they are copied.
  *
  * The tensors are in the model's own files, which location.json lists with their size, times and hash at compile time,

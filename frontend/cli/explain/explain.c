@@ -1,6 +1,4 @@
 /* rankc explain [CODE]: what a code of a diagnostic means and what helps, from codes.def; without a code, the list. */
-#define _GNU_SOURCE 1 /* strcasestr */
-
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,6 +1,4 @@
 /* rankc ops [OPERATOR]: lists the supported ONNX operators, from frontend/lower/onnx_ops.def and ir/ops.def. */
-#define _GNU_SOURCE 1 /* strcasestr, FNM_CASEFOLD */
-
 #include <ctype.h>
 #include <fnmatch.h>
 #include <stdio.h>

@@ -1,5 +1,3 @@
-#define _GNU_SOURCE 1
-
 #include "file.h"
 
 #include <errno.h>

@@ -1,5 +1,3 @@
-#define _GNU_SOURCE 1
-
 #include "file_reader.h"
 
 #include <errno.h>

@@ -1,5 +1,3 @@
-#define _GNU_SOURCE 1
-
 #include "lock_owner.h"
 
 #include <errno.h>

@@ -1,5 +1,3 @@
-#define _GNU_SOURCE 1
-
 #include "sealed.h"
 
 #include "file.h"

@@ -1,5 +1,3 @@
-#define _GNU_SOURCE 1
-
 #include "tensor_pb.h"
 
 #include "../number/checked.h"

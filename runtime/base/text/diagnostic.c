@@ -1,5 +1,3 @@
-#define _GNU_SOURCE 1
-
 #include "diagnostic.h"
 
 #include "json.h"

@@ -1,5 +1,3 @@
-#define _GNU_SOURCE 1
-
 #include "base/thread/cores.h"
 
 #include <errno.h>
