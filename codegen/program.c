@@ -41,8 +41,6 @@ static const char *prefix_of(struct arena *arena, const struct program_info *inf
     return fits ? text : arena_printf(arena, "model_%s", text);
 }
 
-/* Weights ---------------------------------------------------------------------------------------------------------- */
-
 /* True if the ranks along a replica axis have values of their own. */
 static bool is_own(const struct graph *graph, const struct tensor *tensor) {
     for (int axis = graph->mesh.naxes; axis < mesh_layout_axes(&graph->mesh); axis++)
@@ -153,8 +151,6 @@ static void bind_states(struct tmpl_env *env, const struct rankplan *plan) {
     }
     tmpl_setf(env, "nstates", "%d", plan->states.n);
 }
-
-/* Classes ---------------------------------------------------------------------------------------------------------- */
 
 /* The chunk of the class that computes the tensor, by the class' own numbers. */
 static int chunk_of(const struct rankplan *plan, const struct rank_class *class, int tensor) {
@@ -426,8 +422,6 @@ static void bind_names(struct tmpl_env *env, struct arena *arena, const struct p
     tmpl_set(env, "model_hash", info->model_hash);
     tmpl_setf(env, "zero_groups", "%d", decisions_zero_groups(info->decisions));
 }
-
-/* Files ------------------------------------------------------------------------------------------------------------ */
 
 static void add_file(struct program *program, struct arena *arena, const char *path, const void *bytes, size_t count) {
     VEC_PUSH(arena, &program->files, (struct program_file){path, bytes, count, NULL});

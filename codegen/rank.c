@@ -478,8 +478,6 @@ static bool bind_offsets(const struct function *function, struct tmpl_env *env) 
     return differ;
 }
 
-/* Layers ----------------------------------------------------------------------------------------------------------- */
-
 /* Binds the arenas that the text uses, which the function declares first. */
 static void bind_arenas(struct tmpl_env *env, const char *text) {
     tmpl_list(env, "arenas");
@@ -514,8 +512,6 @@ static bool write_layer(const struct rankplan *plan, const struct source *source
     bind_arenas(env, strbuf_text(&function.body));
     return bind_offsets(&function, env);
 }
-
-/* The step --------------------------------------------------------------------------------------------------------- */
 
 static void put_loop(struct function *step, const struct stretch *stretch, const char *name, bool differ) {
     const struct instruction *first = &step->source->instructions[0][stretch->first];

@@ -93,8 +93,6 @@ const char *remarks_exporter(const struct graph *graph) {
     return graph->opset ? arena_printf(graph->arena, "%s, opset %d", exporter, graph->opset) : exporter;
 }
 
-/* ---- names by provenance ---- */
-
 static const char *joined(const struct graph *graph, const char *scope, const char *suffix, const char *word) {
     return arena_printf(graph->arena, "%s%s%s%s", scope, suffix, *word ? "/" : "", word);
 }

@@ -7,8 +7,6 @@
 #include "ir/base/str.h"
 #include "runtime/base/io/safetensors.h"
 
-/* Finding -------------------------------------------------------------------------------------------------------- */
-
 struct finder {
     struct slices *slices;
     const struct rankplan *plan;
@@ -216,8 +214,6 @@ void slices_find(struct slices *slices, const struct rankplan *plan, const struc
     list_by_shard(slices, arena);
 }
 
-/* Files ---------------------------------------------------------------------------------------------------------- */
-
 char *slices_path(struct arena *arena, int shard) {
     return arena_printf(arena, "weights/slices-%d.safetensors", shard);
 }
@@ -237,8 +233,6 @@ const char *slices_header(const struct slices *slices, int shard, struct arena *
     if (header) arena_own(arena, header, free);
     return header;
 }
-
-/* Bytes ---------------------------------------------------------------------------------------------------------- */
 
 /* A slice in one dimension: `length` indices from `start` on in each of `blocks` blocks of `block` indices, in every
  * second block from `turned` on (Note [Mirrored cuts] in runtime/base/shape/part.h). */

@@ -57,8 +57,6 @@ const char *step_transfer(const struct graph *graph, int n, const struct transfe
     return strbuf_text(&out);
 }
 
-/* Calls ------------------------------------------------------------------------------------------------------------ */
-
 /* True if the row continues the call. */
 static bool continues(const struct calls *calls, const struct call *call, const struct step_op *op) {
     const struct step_op *first = call->op;
@@ -86,8 +84,6 @@ static struct calls find_calls(const struct rankplan *plan, int coordinate) {
     if (schedule->repeat_end == schedule->nops) calls.repeat_end = calls.all.n;
     return calls;
 }
-
-/* Loops ------------------------------------------------------------------------------------------------------------ */
 
 /* True if b is a for the next micro-batch. */
 static bool is_next(const struct graph *graph, const struct call *a, const struct call *b) {
@@ -123,8 +119,6 @@ static struct stretch next_stretch(const struct calls *calls, int at) {
     if (at == first) return (struct stretch){.first = at, .calls = end - first, .times = 1, .open = true};
     return find_stretch(calls, at, at < first ? first : calls->all.n);
 }
-
-/* Text ------------------------------------------------------------------------------------------------------------- */
 
 /* "i + 2": a sum of a name (NULL: none) and a number. */
 static const char *sum_text(struct arena *arena, const char *name, int number) {

@@ -4,8 +4,6 @@
 #include "ir/base/repeats.h"
 #include "ir/op.h"
 
-/* Kinds of nodes --------------------------------------------------------------------------------------------------- */
-
 /* The key of a tensor or node: all that must be equal for two of them to be alike. */
 struct key {
     struct arena *arena;
@@ -128,8 +126,6 @@ int *node_kinds(const struct graph *graph, struct arena *arena, enum alike alike
     arena_release(arena, scratch);
     return kinds;
 }
-
-/* Blocks ----------------------------------------------------------------------------------------------------------- */
 
 const char *const input_source_names[INPUT_SOURCES] = {"none", "inside", "carried", "shared", "own"};
 
@@ -260,8 +256,6 @@ void blocks_find(const struct graph *graph, struct arena *arena, const int *kind
     }
     arena_release(arena, scratch);
 }
-
-/* Sources of inputs ------------------------------------------------------------------------------------------------ */
 
 enum input_source block_input_source(const struct graph *graph, const struct blocks *blocks, const struct block *block,
                                      int j, int k) {

@@ -120,8 +120,6 @@ static int make(struct build *builder, const struct build_scope *scope, struct k
     return build(builder, row_known(builder->graph->arena, known), e->nargs, args, 0, NULL);
 }
 
-/* Untrusted texts -------------------------------------------------------------------------------------------------- */
-
 static const char *fault_of(struct arena *arena, const struct expr *e, int n, const char *const *names, bool rows) {
     for (int i = 0; e->kind == EXPR_NAME && i < n; i++)
         if (strcmp(names[i], e->name) == 0) return NULL;
@@ -152,8 +150,6 @@ const char *build_expr_fault(struct arena *arena, const char *text, int n, const
     }
     return why;
 }
-
-/* Building --------------------------------------------------------------------------------------------------------- */
 
 static struct known_expr *know(struct arena *arena, const struct expr *e) {
     struct known_expr *known = ARENA_NEW(arena, struct known_expr);

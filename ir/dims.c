@@ -90,8 +90,6 @@ int dims_find(const struct dims *dims, const char *name) {
     return -1;
 }
 
-/* Parsing ---------------------------------------------------------------------------------------------------------- */
-
 static const char *skip_space(const char *s) {
     while (*s == ' ') s++;
     return s;
@@ -176,8 +174,6 @@ static bool has_star(const struct pattern_tensor *tensor) {
         if (tensor->dim[i].form == PATTERN_STAR) return true;
     return false;
 }
-
-/* Untrusted annotations -------------------------------------------------------------------------------------------- */
 
 static const struct pattern_dim *find_name(const struct pattern *pattern, int from, int end, const char *name, int *k) {
     for (int t = from; t < end; t++)
@@ -293,8 +289,6 @@ int dims_sample(const char *text, int alternative, int input, int64_t dims[RT_MA
     }
     return ndim;
 }
-
-/* Binding ---------------------------------------------------------------------------------------------------------- */
 
 struct binding {
     struct dims *dims;
@@ -469,8 +463,6 @@ void dims_bind_checked(struct arena *arena, const struct graph *graph, const str
     const char *why;
     if (dims_bind(arena, graph, node, dims, &why) < 0) BUG("%s: %s", node->name, why);
 }
-
-/* Cuts ------------------------------------------------------------------------------------------------------------- */
 
 /* Products of the extents before and after position `at` of a dimension. */
 static void around(const struct dims *dims, const struct dim_factors *d, int at, int64_t *before, int64_t *after) {

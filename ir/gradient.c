@@ -10,8 +10,6 @@ const struct tensor *gradient_output(const struct gradient *gradient) {
     return &gradient->builder.graph->tensors.at[gradient->node.outputs[0]];
 }
 
-/* Sums ------------------------------------------------------------------------------------------------------------ */
-
 /* ReduceSum reduces adjacent dimensions only: adds one node per run of adjacent axes, the last run first, so that the
  * numbers of the earlier axes stay valid. */
 int gradient_sum(struct gradient *gradient, int tensor, int count, const int64_t *axes, bool keep) {
@@ -34,8 +32,6 @@ int gradient_sum_to(struct gradient *gradient, int tensor, const struct tensor *
     tensor = gradient_sum(gradient, tensor, n, axes, true);
     return tensor < 0 ? -1 : build_reshape(&gradient->builder, tensor, to.ndim, to.dims);
 }
-
-/* Rows ------------------------------------------------------------------------------------------------------------ */
 
 /* Expressions may read attributes of the forward node by name. */
 static void add_attributes(struct gradient *gradient, struct build_scope *scope) {

@@ -391,8 +391,6 @@ const int *graph_take_order(struct graph *graph, int *n) {
     return order;
 }
 
-/* Attributes ------------------------------------------------------------------------------------------------------- */
-
 const struct attr *attr_find(const struct node *node, const char *key) {
     for (int i = 0; i < node->nattrs; i++)
         if (strcmp(node->attrs[i].key, key) == 0) return &node->attrs[i];
@@ -449,8 +447,6 @@ void attr_set(struct graph *graph, struct node *node, struct attr attr) {
         }
     attrs[node->nattrs++] = attr;
 }
-
-/* Layouts ---------------------------------------------------------------------------------------------------------- */
 
 static struct rt_placement placement_within(int64_t extent, const struct placement *placement, int ways) {
     struct rt_placement ranks = {.cut = {extent, placement->blocks, placement->grain, ways}, .extent = extent};

@@ -252,7 +252,7 @@ struct graph {
     struct expr_texts *texts;           /* of attributes "expr", parsed; a copy of the graph shares them */
 };
 
-/* graph.c ---------------------------------------------------------------------------------------------------------- */
+/* graph.c */
 
 /* An empty IMPORTED graph. Its tables and a copy of `name` are allocated in `arena`. */
 void graph_init(struct graph *graph, struct arena *arena, const char *name);
@@ -385,7 +385,7 @@ struct attr attr_of_text(const char *key, const char *text);
 /* Sets the attribute, or adds it; a list is copied. */
 void attr_set(struct graph *graph, struct node *node, struct attr attr);
 
-/* Layouts ---------------------------------------------------------------------------------------------------------- */
+/* Layouts */
 
 /* The run-time form of a PART or WINDOW of `tensor` (runtime/base/shape/part.h) that no other cut contains, among
  * `ways` ranks. */

@@ -83,8 +83,6 @@ int op_arity(const struct op *op) {
     return (int)strcspn(op->types, "-");
 }
 
-/* Types ------------------------------------------------------------------------------------------------------------ */
-
 /* The type in which sums over elements of that type are accumulated: f32 for 16-bit floats. */
 enum rt_dtype op_summed_in(enum rt_dtype dtype) {
     return rt_dtypes[dtype].kind == RT_KIND_HALF ? RT_F32 : dtype;

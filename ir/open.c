@@ -147,8 +147,6 @@ int64_t open_add(struct open_sizes *open, const char *name, const struct open_ra
     return size.value;
 }
 
-/* Recognising numbers ---------------------------------------------------------------------------------------------- */
-
 static int find(struct open_sizes *open, int64_t value, int depth);
 
 static int product_of(struct open_sizes *open, int64_t value, int atom, int depth) {
@@ -522,8 +520,6 @@ void open_note(struct open_sizes *open, int64_t value, int n, const int64_t *fro
     sum = 0;
     for (int i = 0; i < n; i++) sum = open_sum(open, sum, from[i]);
 }
-
-/* Values for other sizes ------------------------------------------------------------------------------------------- */
 
 int64_t open_at(struct open_sizes *open, int64_t value, const int64_t *sizes) {
     const int term = open_term(open, value);

@@ -7,8 +7,6 @@
 
 #include "ir/expr/eval.h"
 
-/* Tests --------------------------------------------------------------------------------------------------------- */
-
 bool about(double a, double b) {
     return fabs(a - b) <= 1e-6 * fabs(b);
 }
@@ -130,8 +128,6 @@ static const struct {
 } tests[] = {{"mean", test_mean},         {"last", test_last}, {"front", test_front},   {"back", test_back},
              {"even", test_even},         {"odd", test_odd},   {"column", test_column}, {"flat", test_flat},
              {"but_last", test_but_last}, {"rows", test_rows}, {"row", test_row}};
-
-/* Texts --------------------------------------------------------------------------------------------------------- */
 
 static const struct {
     const char *name, *text;

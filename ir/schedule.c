@@ -251,8 +251,6 @@ int schedule_find(const struct graph *graph, int chunk, enum phase phase) {
     return -1;
 }
 
-/* Verification of segments ----------------------------------------------------------------------------------------- */
-
 struct checker {
     const struct graph *graph;
     struct diags *diags;
@@ -368,8 +366,6 @@ static int check_segment(struct checker *c, int s) {
             return fail_on(c, "does not compute", segment->out.at[i], " of 'out'");
     return mark_listed(c, stamp, segment->out.n, segment->out.at);
 }
-
-/* Verification of schedules ---------------------------------------------------------------------------------------- */
 
 /* What a coordinate has executed so far of a step with `micro_batches` micro-batches. */
 struct progress {

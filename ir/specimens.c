@@ -141,8 +141,6 @@ bool specimens_agree(struct graph *a, struct graph *b, struct diags *diags) {
     return specimens_refuse(diags, a->open, a->name, "the number of nodes"), false;
 }
 
-/* Settling --------------------------------------------------------------------------------------------------------- */
-
 /* The graph's sizes and atoms as text IR. */
 static const char *sizes_text(const struct graph *graph) {
     struct graph bare;

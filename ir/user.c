@@ -9,8 +9,6 @@
 #include "ir/base/str.h"
 #include "ir/dims.h"
 
-/* Types ------------------------------------------------------------------------------------------------------------ */
-
 static int count_letters(const char *text, size_t length) {
     int n = 0;
     for (size_t i = 0; i < length; i++) n += isalpha((unsigned char)text[i]) != 0;
@@ -58,8 +56,6 @@ static const char *check_types(const char *types) {
     }
     return NULL;
 }
-
-/* Attributes ------------------------------------------------------------------------------------------------------- */
 
 const char *user_next_attr(const char *text, struct user_attr *attr, const char **why) {
     *why = NULL;
@@ -129,8 +125,6 @@ static const char *check_attrs(const struct user_op *user, struct arena *arena) 
     }
     return why;
 }
-
-/* Calls ------------------------------------------------------------------------------------------------------------ */
 
 /* A call being checked: one alternative of `call` with that of the annotation. */
 struct call {
@@ -262,8 +256,6 @@ static const char *check_factor_names(const struct user_op *user, struct arena *
     return NULL;
 }
 
-/* Declarations ----------------------------------------------------------------------------------------------------- */
-
 static const char *check_name(const char *name, bool may_be_onnx) {
     const char *colons = strstr(name, "::");
     if (!colons || (colons == name && !may_be_onnx) || !colons[2]) return "a name has the form DOMAIN::NAME";
@@ -361,8 +353,6 @@ bool user_op_complete(struct user_op *user, struct arena *arena, struct user_fau
     fault->at = at;
     return good;
 }
-
-/* Gradients -------------------------------------------------------------------------------------------------------- */
 
 /* The gradient of one input, as declared. */
 struct part {

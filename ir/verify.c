@@ -56,8 +56,6 @@ static enum placement_kind kind_along(const struct verifier *v, int tensor, int 
     return tensor < 0 ? PLACED_WHOLE : layout_along(&tensor_at(v, tensor)->layout, axis).kind;
 }
 
-/* All levels ------------------------------------------------------------------------------------------------------- */
-
 static bool check_ids(struct verifier *v, const struct node *node) {
     for (int k = 0; k < node->ninputs; k++) {
         int id = node->inputs[k];
@@ -86,8 +84,6 @@ static bool check_shapes(struct verifier *v, const struct node *node, struct dim
     }
     return true;
 }
-
-/* Ownership -------------------------------------------------------------------------------------------------------- */
 
 /* Note [Runs]
  * The indices that a rank owns form runs at equal distances: the first begins at `start`, each has `length` indices,
@@ -400,8 +396,6 @@ static void check_unsplit(struct verifier *v, const struct node *node, int axis)
     for (int k = 0; k < node->noutputs; k++)
         if (kind_along(v, node->outputs[k], axis) != wants) fail(v, "its result has the wrong layout");
 }
-
-/* Communication ---------------------------------------------------------------------------------------------------- */
 
 static const struct {
     enum op_id op;

@@ -276,7 +276,7 @@ size_t rt_program_symmetric(const struct rt_program *program);
  * codes. */
 int rt_main(int argc, char **argv, const struct rt_program *program);
 
-/* Called by generated code --------------------------------------------------------------------------------------- */
+/* Called by generated code */
 
 /* What a step consists of (struct rt_rank_class). rt_run executes a segment, a row of the class' `segments`, for a
  * micro-batch (0 for what is done once in a step): it passes the inputs, calls the segment's function and returns the

@@ -437,7 +437,7 @@ const char *elementwise_finish(struct kernels *kernels, const struct rankplan *p
     return call_of(kernels, plan, class, &finish, tensors, n);
 }
 
-/* Epilogues of products: the loops are over rows and columns of a block ------------------------------------------ */
+/* Epilogues of products: the loops are over rows and columns of a block */
 
 /* The index of an operand's element for a row and column. An operand has all rows or one, and all columns or one. */
 static const char *block_index(const struct loops *loops, int tensor) {

@@ -26,8 +26,6 @@ struct writer {
     bool widened[EXPR_INPUTS]; /* inputs with a buffer */
 };
 
-/* Which values have a number per element ------------------------------------------------------------------------ */
-
 static int input_of(const struct expr *expr) {
     return expr->kind == EXPR_NAME && !expr->name[1] ? *expr->name - 'a' : -1;
 }
@@ -59,8 +57,6 @@ static int reduced_input(const struct row_kernel *kernel, const struct row_value
 static bool has_own_buffer(const struct row_kernel *kernel, const struct row_value *value) {
     return value->fold && named_elements(kernel, value->expr) < 0 && reduced_input(kernel, value) < 0;
 }
-
-/* What each pass needs -------------------------------------------------------------------------------------------- */
 
 static bool was_made(const struct row_kernel *kernel, int pass, int i) {
     bool made = false;
@@ -106,8 +102,6 @@ static void want_pass(struct writer *w, int pass) {
     for (int o = 0; o < program->nvalues; o++)
         if (program->value[o].phase == pass) want(w, pass, program->value[o].expr);
 }
-
-/* Names ----------------------------------------------------------------------------------------------------------- */
 
 static void bind(struct tmpl_env *env, const char *list, const char *v, const char *value) {
     struct tmpl_env *entry = tmpl_entry(env, list);
@@ -162,8 +156,6 @@ static void bind_values(const struct writer *w, struct tmpl_env *env, int pass) 
         bind(env, value->varies ? "named" : "known", variable(w, loops_local(loops, i), w->held[i]), text);
     }
 }
-
-/* Rows ------------------------------------------------------------------------------------------------------------ */
 
 /* Binds a reduction of the rows of the tile. */
 static void bind_fold(const struct writer *w, struct tmpl_env *env, int i) {
@@ -306,8 +298,6 @@ static void bind_rows(struct row_kernel *kernel, struct tmpl_env *env) {
     tmpl_set(env, "row", kernel->loops.n == 2 ? "i0" : "row");
     for (int p = 0; p <= kernel->program.passes; p++) bind_pass(&w, tmpl_entry(env, "passes"), p);
 }
-
-/* Columns --------------------------------------------------------------------------------------------------------- */
 
 /* A sum over rows: each is added to the partial sums of all columns of a block. */
 static void bind_sums(const struct writer *w, struct tmpl_env *env) {

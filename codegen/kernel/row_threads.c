@@ -39,8 +39,6 @@ static int64_t ceil_div(int64_t a, int64_t b) {
     return (a + b - 1) / b;
 }
 
-/* Looping and shapes --------------------------------------------------------------------------------------------- */
-
 /* Marks the inputs and named values that the expression uses in a pass. */
 static void want(struct row_kernel *kernel, int pass, const struct expr *expr) {
     for (int i = 0; i < expr->nargs; i++) want(kernel, pass, expr->arg[i]);
@@ -125,8 +123,6 @@ int64_t row_threads_scratch(const struct graph *graph, const struct rank_class *
     if (graph->open) return bytes * rt_column_sums_most(kernel.rows, kernel.columns, MOST_ACROSS);
     return is_chunked(&kernel, &shape) ? bytes * shape.chunks.chunks * kernel.columns : 0;
 }
-
-/* Binding -------------------------------------------------------------------------------------------------------- */
 
 /* Binds the inputs that are read once per row and sets the spelling of all inputs. `part`: the index of a vector held
  * in registers, "[part]" or "". */

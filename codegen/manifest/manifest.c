@@ -188,8 +188,6 @@ static void put_ports(json *writer, const char *key, const struct graph *graph, 
     arena_release(graph->arena, scratch);
 }
 
-/* Classes ---------------------------------------------------------------------------------------------------------- */
-
 /* Writes the coordinates of the set as ranges [first, count]. */
 static void put_ranges(json *writer, const struct coordinate_sets *sets, int set, int size) {
     rt_json_open(writer, '[', RT_JSON_INLINE);
@@ -341,8 +339,6 @@ static void put_classes(json *writer, const struct manifest *manifest) {
     rt_json_close(writer, ']');
 }
 
-/* Communication ---------------------------------------------------------------------------------------------------- */
-
 static const struct {
     enum op_id op;
     const char *kind;
@@ -465,8 +461,6 @@ static void put_communication(json *writer, const struct manifest *manifest) {
     put_between_units(writer, manifest);
     rt_json_close(writer, ']');
 }
-
-/* Nodes ------------------------------------------------------------------------------------------------------------ */
 
 /* Writes the path of the node's module, if it is known, in the form of a name with scopes: "layers.0/attn/q_proj". */
 static void put_scope(json *writer, const struct graph *graph, const char *node) {
@@ -695,8 +689,6 @@ static void put_files(json *writer, const struct program *program) {
     }
     rt_json_close(writer, ']');
 }
-
-/* Text ------------------------------------------------------------------------------------------------------------- */
 
 /* Writes "adapters": the names of those among which the program chooses. */
 static void put_adapters(json *writer, const struct lora_sets *sets) {

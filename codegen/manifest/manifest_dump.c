@@ -20,8 +20,6 @@ struct dumper {
     VEC(int) next;          /* tensors whose instruction is NEXT */
 };
 
-/* Tensors ---------------------------------------------------------------------------------------------------------- */
-
 /* The tensor's dimension that is dimension d of the model's. */
 static int dim_of(const struct tensor *tensor, int d) {
     return tensor->channels_last ? image_place(d, tensor->ndim) : d;
@@ -58,8 +56,6 @@ static void put_tensor(json *writer, const struct graph *graph, const struct ten
     if (window) rt_json_key_int(writer, "window", 1);
     rt_json_close(writer, '}');
 }
-
-/* Moments ---------------------------------------------------------------------------------------------------------- */
 
 static struct moment later(struct moment a, struct moment b) {
     if (a.instruction == NEXT || b.instruction == NEXT) return (struct moment){NEXT, true, b.phase};
@@ -119,8 +115,6 @@ static void find_moments(struct dumper *d) {
         see_instruction(d, node, current);
     }
 }
-
-/* Places ----------------------------------------------------------------------------------------------------------- */
 
 /* A transformed weight has no elements to dump. */
 static bool is_transformed(const struct dumper *d, int tensor) {

@@ -162,8 +162,6 @@ const char *extents_fixed(const struct graph *graph, int64_t value) {
     return graph->open ? arena_printf(graph->arena, "%c%s", FIXED_MARK, digits) : digits;
 }
 
-/* Spelling --------------------------------------------------------------------------------------------------------- */
-
 /* The name of a size that a source uses. */
 struct alias {
     const char *name, *is; /* `is`: as it is written */
@@ -375,8 +373,6 @@ const char *extents_spell(struct extents *extents, const struct size_names *name
     end_function(&speller, names);
     return strbuf_text(&speller.out);
 }
-
-/* Tables ----------------------------------------------------------------------------------------------------------- */
 
 /* "1 to 512", as messages of the runtime say it. */
 static const char *range_said(struct arena *arena, const struct open_range *range) {

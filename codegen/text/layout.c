@@ -18,8 +18,6 @@ static const char *skip_quoted(const char *c) {
     return *c == quote ? c + 1 : c;
 }
 
-/* Members that are zero ------------------------------------------------------------------------------------------- */
-
 /* Skips a value that is zero, or braces around such values. Returns the text after it; NULL if the text is something
  * else. */
 static const char *skip_zero(const char *c) {
@@ -63,8 +61,6 @@ static const char *without_zeros(struct arena *arena, const char *text) {
     }
     return strbuf_text(&out);
 }
-
-/* Long lines ------------------------------------------------------------------------------------------------------ */
 
 enum {
     INDENT = 4,

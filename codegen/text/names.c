@@ -39,8 +39,6 @@ bool names_says_nothing(const char *name) {
     return name_kind_of(name) == KIND_NUMBER || name_kind_of(name) == KIND_OPERAND;
 }
 
-/* ---- what a name says ---- */
-
 enum { COMPONENTS_MOST = 32 };
 
 /* A name cut at "/", "." and ":"; of a longer one, the last components. */
@@ -139,8 +137,6 @@ const char *names_words(struct arena *arena, const char *first, const char *last
     }
     return arena_printf(arena, "%.*s", (int)NAME_MOST, strbuf_text(&words));
 }
-
-/* ---- taking identifiers ---- */
 
 /* True for names as those of functions of the runtime, of layers and of CUDA's libraries. */
 static bool looks_like_function(const char *identifier) {

@@ -30,8 +30,6 @@ struct sizes {
     } * of; /* per root */
 };
 
-/* Finding equal sizes ---------------------------------------------------------------------------------------------- */
-
 static int root_of(const struct sizes *sizes, int item) {
     while (sizes->parent[item] != item) item = sizes->parent[item] = sizes->parent[sizes->parent[item]];
     return item;
@@ -99,8 +97,6 @@ static void note_products(struct sizes *sizes, const struct node *node, const st
         }
     }
 }
-
-/* Naming them ------------------------------------------------------------------------------------------------------ */
 
 static int item_at(const struct sizes *sizes, int tensor, int dim) {
     return sizes->first[tensor] + (dim < 0 ? sizes->graph->tensors.at[tensor].ndim : 0) + dim;
@@ -291,8 +287,6 @@ struct sizes *sizes_find(const struct graph *graph) {
     name_hidden(sizes);
     return sizes;
 }
-
-/* Using them ------------------------------------------------------------------------------------------------------- */
 
 static const char *number_text(struct arena *arena, int64_t value) {
     return arena_printf(arena, "%lld", (long long)value);

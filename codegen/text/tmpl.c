@@ -62,8 +62,6 @@ struct tmpl_env *tmpl_entry(struct tmpl_env *env, const char *name) {
     return entry;
 }
 
-/* Filling ---------------------------------------------------------------------------------------------------------- */
-
 struct line {
     const char *at, *end; /* without the newline */
     const char *word;     /* of a directive, after '@'; else NULL */

@@ -13,8 +13,6 @@
 #include "passes/plan/file/plan_text.h"
 #include "runtime/base/io/location.h"
 
-/* ---- finding it ---- */
-
 enum { LEVELS_BELOW = 2 /* <output>/<model>/<instance> */, NAMES_SHOWN = 8 };
 
 struct paths {
@@ -87,8 +85,6 @@ static const char *find_instance(const char *path, struct cli *cli) {
     return NULL;
 }
 
-/* ---- the lock ---- */
-
 /* Cuts the last name off `path` and returns it. */
 static char *cut_name(char *path) {
     char *slash = strrchr(path, '/');
@@ -113,8 +109,6 @@ static int lock_shared(struct compiled_model *compiled, struct cli *cli) {
     arena_own_fd(cli->arena, compiled->lock);
     return lock_take(compiled->lock, path, LOCK_READING, (long)cli->options->lock_timeout, cli->diags);
 }
-
-/* ---- reading it ---- */
 
 /* Reads "mesh"; false unless it has plan_ngpus shards. */
 static bool read_mesh(struct compiled_model *compiled) {

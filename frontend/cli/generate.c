@@ -72,8 +72,6 @@ static int check_numbers(struct cli *cli) {
     return 0;
 }
 
-/* The program --------------------------------------------------------------------------------------------------- */
-
 /* A member of location.json; NULL: there is none. */
 static const struct rt_json *located(const struct generate *generate, const char *member) {
     struct rt_reason why;
@@ -118,8 +116,6 @@ static bool has_role(const struct generate *generate, const char *input, enum rt
     return word ? strcmp(word, rt_role_row(role)->word) == 0 : strcmp(input, usual) == 0;
 }
 
-/* The tokenizer --------------------------------------------------------------------------------------------------- */
-
 /* The file beside the program, or where location.json says; NULL: there is none. */
 static const char *find_tokenizer(const struct generate *generate) {
     struct arena *arena = generate->cli->arena;
@@ -155,8 +151,6 @@ static int open_tokenizer(struct generate *generate) {
                cli->options->prompts.all.n ? "--prompt" : "--stop TEXT");
     return diag_help(cli->diags, "name one with --tokenizer FILE.json, or give token ids");
 }
-
-/* Prompts --------------------------------------------------------------------------------------------------------- */
 
 /* Files of token ids and of their mask; NULL: none. */
 struct prompt_files {
@@ -295,8 +289,6 @@ static void remove_directory(const struct generate *generate) {
     if (generate->directory) temporary_remove(generate->directory);
 }
 
-/* What is shown -------------------------------------------------------------------------------------------------- */
-
 static void show_row(const struct token_row *row) {
     for (int i = 0; i < row->ids.n; i++) printf("%s%" PRId64, i ? " " : "", row->ids.at[i]);
     putchar('\n');
@@ -355,8 +347,6 @@ static int write_texts(const struct generate *generate) {
     }
     return write_text(cli, arena_printf(cli->arena, "%s/text.jsonl", cli->options->output_dir), strbuf_text(&lines));
 }
-
-/* Starting -------------------------------------------------------------------------------------------------------- */
 
 static void add(struct option_texts *words, struct cli *cli, const char *name, const char *value) {
     VEC_PUSH(cli->arena, &words->all, arena_printf(cli->arena, "--%s=%s", name, value));
@@ -434,7 +424,7 @@ static int generate_compiled(struct generate *generate) {
     return status;
 }
 
-/* MODEL.onnx ------------------------------------------------------------------------------------------------------ */
+/* MODEL.onnx */
 
 /* What the prompts need: rows of the batch, and tokens of the longest with those that are to be written. A text has no
  * more tokens than bytes and a few around it. */

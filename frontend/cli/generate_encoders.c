@@ -40,8 +40,6 @@ struct encoders {
     struct links last; /* of the decoder */
 };
 
-/* Programs --------------------------------------------------------------------------------------------------------- */
-
 static const struct rt_json *input_named(const struct encoder *encoder, const char *name) {
     for (const struct rt_json *input = encoder->ports.inputs ? encoder->ports.inputs->first : NULL; input;
          input = input->next)
@@ -100,8 +98,6 @@ const char *encoders_ids(const struct encoders *encoders) {
 const char *encoders_mask(const struct encoders *encoders) {
     return encoders->mask;
 }
-
-/* Values ----------------------------------------------------------------------------------------------------------- */
 
 static int add_value(struct encoders *encoders, struct value value) {
     VEC_PUSH(encoders->cli->arena, &encoders->values, value);
@@ -218,8 +214,6 @@ static int find_value(struct encoders *encoders, const struct encoder *encoder, 
     return found < 0 ? -2 : found;
 }
 
-/* Shapes ----------------------------------------------------------------------------------------------------------- */
-
 static int link_input(struct encoders *encoders, struct links *links, struct ports *ports, const struct rt_json *input,
                       int value) {
     struct cli *cli = encoders->cli;
@@ -309,8 +303,6 @@ int encoders_link(struct encoders *encoders, const struct compiled_model *decode
     }
     return 0;
 }
-
-/* Running ---------------------------------------------------------------------------------------------------------- */
 
 static void add_files(const struct encoders *encoders, const struct links *links, struct option_files *files) {
     for (int i = 0; i < links->all.n; i++) {

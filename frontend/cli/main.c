@@ -24,8 +24,6 @@ struct session {
     struct diags diags;
 };
 
-/* ---- the process ---- */
-
 /* The text for a signal handler, which may only call write(); rendered beforehand in the wanted format of
  * diagnostics. */
 static const char *volatile interrupted = "rankc: error: interrupted\n";
@@ -76,15 +74,11 @@ static void prepare_process(void) {
     handle(SIGXFSZ, on_failed_write);
 }
 
-/* ---- diagnostics ---- */
-
 /* Prints an error without allocating. */
 static void print_plainly(const struct session *session, int code, const char *text) {
     const struct rt_diagnostic item = {.severity = RT_SEVERITY_ERROR, .code = code, .text = text};
     rt_diagnostic_print(&item, stderr, session->options.json ? RT_DIAGNOSTIC_JSON : RT_DIAGNOSTIC_PLAIN);
 }
-
-/* ---- running ---- */
 
 static int print_help(struct cli *cli) {
     struct strbuf text = {.arena = cli->arena};

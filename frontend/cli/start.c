@@ -19,8 +19,6 @@
 #include "runtime/base/thread/cores.h"
 #include "runtime/launch.h"
 
-/* ---- the program's command line ---- */
-
 struct command {
     VEC(char *) words;
 };
@@ -109,8 +107,6 @@ static void build_command(struct command *command, const char *program, int64_t 
     if (options->verb == VERB_RUN) add_run(command, options, arena);
     for (int i = 0; more && i < more->all.n; i++) add_word(command, arena, more->all.at[i]);
 }
-
-/* ---- starting ---- */
 
 /* Executes a command in place of this process. It inherits the lock. */
 static int become(struct command *command, const struct compiled_model *compiled, struct cli *cli) {
@@ -229,8 +225,6 @@ static int launch_again(const char *program, const struct compiled_model *compil
     }
 }
 
-/* ---- edited sources ---- */
-
 static bool is_newer(const struct timespec *a, const struct timespec *b) {
     return a->tv_sec != b->tv_sec ? a->tv_sec > b->tv_sec : a->tv_nsec > b->tv_nsec;
 }
@@ -262,8 +256,6 @@ static void warn_of_edit(const struct compiled_model *compiled, const char *prog
     now.diags = &diags;
     cli_report(&now);
 }
-
-/* ---- running ---- */
 
 /* --profile=h100: sets *profile to the text of its machine file, since programs know no machines by name. Other values
  * stay: files, which the program reads, and "". */

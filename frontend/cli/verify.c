@@ -105,8 +105,6 @@ static int run_whole(struct comparison *comparison, const char *name, enum rt_dt
     return run(comparison, arena_printf(cli->arena, "%s/graph/%s", comparison->work, name), name, type, 1);
 }
 
-/* Comparison ------------------------------------------------------------------------------------------------------- */
-
 static double element(const struct rt_tensor *t, int64_t i) {
     double value;
     rt_convert(&value, RT_F64, (const char *)t->data + i * (int64_t)rt_dtype_bytes(t->dtype), t->dtype, 1);
@@ -232,8 +230,6 @@ static int for_outputs(struct comparison *comparison,
     arena_release(comparison->cli->arena, document);
     return status;
 }
-
-/* What small weights and caches change ---------------------------------------------------------------------------- */
 
 /* The index of the largest of n elements from `first` on. */
 static int64_t largest_at(const struct rt_tensor *t, int64_t first, int64_t n) {

@@ -219,8 +219,6 @@ int generation_read(struct arena *arena, struct diags *diags, const char *model,
     return read_directory(&reader);
 }
 
-/* The manifest ----------------------------------------------------------------------------------------------------- */
-
 enum rt_role generation_role(const char *name, bool decoder_ids) {
     enum rt_role role = RT_ROLE_NONE;
     for (size_t i = 0; i < sizeof role_names / sizeof *role_names && !role; i++)

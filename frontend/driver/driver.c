@@ -103,8 +103,6 @@ int driver_adaptable(const struct options *options, struct arena *arena, struct 
     return 0;
 }
 
-/* Reuse ------------------------------------------------------------------------------------------------------------ */
-
 /* struct reuse_check: errors of the command line, such as missing sizes, unknown inputs or invalid training options,
  * take precedence over a mismatch with the earlier result. 0, or -1 after a diagnostic. */
 static int check_command(void *context) {

@@ -151,8 +151,6 @@ static struct scope *scope_new(struct arena *arena, const struct scope *outer) {
     return scope;
 }
 
-/* Finishing a node ------------------------------------------------------------------------------------------------ */
-
 /* Defines the node's outputs in its scope, POISONED if it failed. Tensors that the node created get the names of the
  * ONNX values. */
 static void finish_node(struct import *import, const struct frame *frame, struct lower *lower, int status) {
@@ -179,8 +177,6 @@ static void finish_node(struct import *import, const struct frame *frame, struct
 static void place_errors(struct import *import, const struct lower *lower, int from) {
     for (int i = from; i < import->diags->all.n; i++) import->diags->all.at[i].where = lower_where(lower);
 }
-
-/* Entering subgraphs and functions -------------------------------------------------------------------------------- */
 
 static struct frame *push(struct import *import, struct lower *lower, struct scope *scope,
                           Onnx__NodeProto *const *nodes, size_t nnodes) {
@@ -302,8 +298,6 @@ static void leave(struct import *import, struct frame *frame) {
     if (!status) status = lower_pass_counts(lower, first);
     if (!lower->entered) finish_node(import, lower->frame, lower, status);
 }
-
-/* One node -------------------------------------------------------------------------------------------------------- */
 
 static int64_t opset_version(const struct frame *frame, const char *domain) {
     for (size_t i = 0; i < frame->nopsets; i++)
@@ -453,8 +447,6 @@ static void walk(struct import *import) {
         if (import->diags->errors - errors >= MAX_ERRORS) return;
     }
 }
-
-/* The model ------------------------------------------------------------------------------------------------------- */
 
 static void index_functions(struct import *import) {
     const Onnx__ModelProto *proto = import->model->proto;

@@ -35,8 +35,6 @@ bool equality_find(struct equalities *equalities, struct open_sizes *open) {
     return true;
 }
 
-/* Positions -------------------------------------------------------------------------------------------------------- */
-
 static const struct tensor *input(const struct graph *graph, const struct node *node, int i) {
     return &graph->tensors.at[node->inputs[i]];
 }

@@ -39,8 +39,6 @@ struct reading {
     struct build builder;
 };
 
-/* The text -------------------------------------------------------------------------------------------------------- */
-
 static const struct {
     const char *key;
     size_t field;
@@ -160,8 +158,6 @@ static int read_choice(struct reading *reading, const char *text) {
     return check_options(reading);
 }
 
-/* Values of the model --------------------------------------------------------------------------------------------- */
-
 /* The tensor of the model's value with that name; -1 after a diagnostic. */
 static int find_value(const struct reading *reading, const char *name) {
     struct diags *diags = reading->import->diags;
@@ -216,8 +212,6 @@ static int find_target(const struct reading *reading, const char *name, enum rt_
                 diag_quote(reading->import->diags, name), tensor_type(graph->arena, &graph->tensors.at[id]));
     return id;
 }
-
-/* Composing ------------------------------------------------------------------------------------------------------- */
 
 static enum loss_reduction reduction_of(const struct choice *choice) {
     return choice->reduction ? loss_reduction(choice->reduction) : LOSS_MEAN;

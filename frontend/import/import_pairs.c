@@ -58,8 +58,6 @@ static const char *filled(struct arena *arena, const char *pattern, const char *
                         pattern + before + !!pattern[before]);
 }
 
-/* Sizes of masks --------------------------------------------------------------------------------------------------- */
-
 /* Inputs of the new tokens, and of all tokens so far. */
 static const char *const ids[] = {"input_ids", "decoder_input_ids", NULL};
 static const char *const masks[] = {"attention_mask", "decoder_attention_mask", NULL};
@@ -148,8 +146,6 @@ const char *import_decoder_options(const struct import *import, const struct map
     }
     return any ? strbuf_text(&text) : NULL;
 }
-
-/* Pairs ------------------------------------------------------------------------------------------------------------ */
 
 static int output_named(const struct graph *graph, const char *name) {
     for (int o = 0; o < graph->outputs.n; o++)

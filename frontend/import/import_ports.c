@@ -176,8 +176,6 @@ void import_boundaries(struct import *import, struct scope *scope) {
     }
 }
 
-/* Outputs ---------------------------------------------------------------------------------------------------------- */
-
 static int add_output(struct import *import, const char *name, int id, const char *where) {
     for (int i = 0; import->lowering.sequences.n && i < import->graph->output_names.n; i++)
         if (strcmp(import->graph->output_names.at[i], name) == 0)

@@ -125,8 +125,6 @@ static int64_t named_size(struct sizes *sizes, const char *name, size_t length, 
     return at < 0 ? OPEN : sizes->all.at[at].size;
 }
 
-/* Dimensions that are expressions of others ------------------------------------------------------------------------ */
-
 struct reader {
     struct sizes *sizes;
     const char *unknown; /* of named_size */
@@ -208,8 +206,6 @@ bool sizes_bind(struct sizes *sizes, const Onnx__ValueInfoProto *info, int ndim,
     }
     return true;
 }
-
-/* Options ---------------------------------------------------------------------------------------------------------- */
 
 /* Collects the names of symbolic dimensions, so that --dim with an unknown name is an error. */
 static void note_names(struct sizes *sizes, Onnx__ValueInfoProto *const *infos, size_t n) {
@@ -412,8 +408,6 @@ void sizes_limit(struct sizes *sizes) {
             open_limit(sizes->import->graph->open, value, limited->limit.most);
     }
 }
-
-/* Missing sizes ---------------------------------------------------------------------------------------------------- */
 
 void sizes_miss(struct sizes *sizes, int at) {
     const Onnx__ValueInfoProto *info = sizes->import->ports.at[at];

@@ -93,7 +93,7 @@ struct import {
 int scope_find(const struct scope *scope, const char *name);
 void scope_define(struct scope *scope, const char *name, int id);
 
-/* import_values.c, import_marks.c: values that no node computes, and declarations of values. --------------------- */
+/* import_values.c, import_marks.c: values that no node computes, and declarations of values. */
 
 /* Defines graph inputs, bound inputs and initializers in `scope`: 0, or -1 after diagnostics. */
 int import_values(struct import *import, struct scope *scope);
@@ -111,13 +111,13 @@ void import_trained(struct import *import);
 int import_check_declared(struct import *import, const char *name, int tensor);
 void import_report_undeclared(struct import *import);
 
-/* import_bind.c: inputs that --bind makes constants. --------------------------------------------------------------- */
+/* import_bind.c: inputs that --bind makes constants. */
 
 struct sizes;
 /* Defines them; symbolic dimensions get their sizes from their shapes. */
 void import_binds(struct sizes *sizes, struct scope *scope);
 
-/* import_ports.c: graph inputs and outputs that are sequences or optionals. ---------------------------------------- */
+/* import_ports.c: graph inputs and outputs that are sequences or optionals. */
 
 /* Finds the tensors that the graph inputs consist of: 0, or -1 after diagnostics. */
 int import_ports(struct import *import);
@@ -139,14 +139,14 @@ bool import_mask_size(struct arena *arena, const struct onnx_model *model, const
  * with --state none. */
 const char *import_decoder_options(const struct import *import, const struct map *missing);
 
-/* import_signature.c: the parameters of the PyTorch module that was exported. ------------------------------------- */
+/* import_signature.c: the parameters of the PyTorch module that was exported. */
 
 /* Collects them from the signature in the metadata. Call it before the first import_mark. */
 void import_signature(struct import *import);
 /* When training, a remark on those that are missing in the export. */
 void import_compare_signature(struct import *import);
 
-/* import_provenance.c: where nodes come from (ir/provenance.h). ---------------------------------------------------- */
+/* import_provenance.c: where nodes come from (ir/provenance.h). */
 
 /* Records what the model says about the node's module and source line. */
 void import_provenance(struct import *import, const struct lower *lower);

@@ -6,8 +6,6 @@
 #include "ir/base/str.h"
 #include "runtime/base/number/checked.h"
 
-/* Initializers and constants -------------------------------------------------------------------------------------- */
-
 /* True for the types of quantised weights: integers of at most 16 bits, and codes. */
 static bool is_quantised(enum rt_dtype dtype) {
     return rt_dtype_bytes(dtype) <= 2 && dtype != RT_BOOL && !rt_dtype_is_float(dtype);
@@ -127,8 +125,6 @@ void import_initializers(struct import *import, const Onnx__GraphProto *graph, s
     }
 }
 
-/* Inputs ---------------------------------------------------------------------------------------------------------- */
-
 static const char *place_of(struct import *import, const char *what, const char *name) {
     return onnx_where(import->model, what, name);
 }
@@ -215,8 +211,6 @@ static void import_inputs(struct sizes *sizes, struct scope *scope) {
         scope_define(scope, name, id);
     }
 }
-
-/* What the model declares ----------------------------------------------------------------------------------------- */
 
 static void declare(struct import *import, Onnx__ValueInfoProto *const *infos, size_t n) {
     for (size_t i = 0; i < n; i++) {

@@ -7,8 +7,6 @@
 #include "ir/base/str.h"
 #include "ir/expr/eval.h"
 
-/* Equal values ----------------------------------------------------------------------------------------------------- */
-
 enum { CONTENT = 256 /* bytes of a constant that are compared */ };
 
 static void key_of_attr(struct strbuf *key, const struct attr *attr) {
@@ -62,8 +60,6 @@ static void find_equal(struct lowering *lowering) {
                 first_of(lowering, arena_printf(lowering->arena, "%d %s", o, key), node->outputs[o]);
     }
 }
-
-/* Arithmetic ------------------------------------------------------------------------------------------------------- */
 
 static int64_t limited(int64_t value) {
     return value < -AMOUNT_LIMIT ? -AMOUNT_LIMIT : value > AMOUNT_LIMIT ? AMOUNT_LIMIT : value;
@@ -154,8 +150,6 @@ bool amount_equal(struct lowering *lowering, const struct amount *a, const struc
     return !rest.n && !rest.offset;
 }
 
-/* Roots ------------------------------------------------------------------------------------------------------------ */
-
 struct root {
     int tensor, element;
 };
@@ -192,8 +186,6 @@ void amounts_sum(struct lowering *lowering, int n, const struct amount *parts, c
     for (int i = 0; i < n; i++) sum.parts = plus(lowering, &sum.parts, 1, &parts[i]);
     if (sum.parts.n) VEC_PUSH(lowering->arena, &lowering->sums, sum);
 }
-
-/* Operators -------------------------------------------------------------------------------------------------------- */
 
 /* The amounts x[i] of the operands of one element; false: the element is a root in [y->least, y->most]. */
 typedef bool (*operation)(struct lowering *lowering, const struct amount *x, struct amount *y);

@@ -99,8 +99,6 @@ int lower_check_counted(struct lower *lower) {
     return any && lower->op->counted == COUNTED_BROADCAST ? lower_fit(lower, lower->ninputs, lower->inputs, -1) : 0;
 }
 
-/* Propagation ------------------------------------------------------------------------------------------------------ */
-
 /* Operators that only move elements: where invalid ones are 0, they stay 0. */
 static bool moves_only(const struct op *op) {
     static const enum op_id list[] = {OP_Cast, OP_Reshape, OP_Transpose, OP_Slice, OP_Concat, OP_NONE};
@@ -199,8 +197,6 @@ int lower_pass_counts(struct lower *lower, int first) {
     }
     return 0;
 }
-
-/* Reductions ------------------------------------------------------------------------------------------------------- */
 
 static enum neutral neutral_of(const struct op *op, enum factor_kind kind) {
     if (kind == FACTOR_PASS || op->neutral == NEUTRAL_ANY) return NEUTRAL_NONE;

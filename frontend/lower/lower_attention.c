@@ -97,8 +97,6 @@ static int read_inputs(struct lower *lower, struct attention *attention) {
     return 0;
 }
 
-/* Bias ------------------------------------------------------------------------------------------------------------ */
-
 /* A bias for the scores: 0 where `allowed` is true, else -inf. */
 static int bias_of(struct lower *lower, const struct attention *attention, int allowed) {
     return emit3(lower, OP_Where, allowed, emit_like(lower, attention->q, 0),
@@ -181,8 +179,6 @@ static int build_masks(struct lower *lower, struct attention *attention) {
     return add_condition(lower, attention, emit2(lower, OP_Less, key, valid)) < 0 ? -1 : 0;
 }
 
-/* Scores and result ----------------------------------------------------------------------------------------------- */
-
 /* Sets the weights of queries that may attend to no key to 0, where softmax would give NaN. */
 static int clear_masked_rows(struct lower *lower, const struct attention *attention, int weights) {
     if (!attention->may_mask_rows || weights < 0 || attention->bias < 0) return weights;
@@ -252,8 +248,6 @@ int lower_attention(struct lower *lower) {
     if (lower_wants(lower, 1)) lower->outputs[1] = attention.k;
     return lower_result(lower, attention.flat ? emit_joined_heads(lower, y) : y);
 }
-
-/* Rotary embedding ------------------------------------------------------------------------------------------------ */
 
 /* The sine or cosine of each position's angles, with a dimension of extent 1 for the heads. */
 static int rotary_table(struct lower *lower, int input, int heads_axis) {

@@ -12,8 +12,6 @@ int lower_identity(struct lower *lower) {
     return lower_result(lower, lower->inputs[0]);
 }
 
-/* Dropout ---------------------------------------------------------------------------------------------------------- */
-
 /* In a program for training, evaluation drops nothing; in one for inference, every step drops. */
 static int dropped(struct lower *lower, int x, double ratio, int64_t key) {
     struct graph *graph = lower->builder.graph;
@@ -61,8 +59,6 @@ int lower_dropout(struct lower *lower) {
     return lower_result(lower, dropped(lower, lower->inputs[0], ratio, key));
 }
 
-/* Types ----------------------------------------------------------------------------------------------------------- */
-
 /* Attribute `to`; RT_DTYPE_NONE after a diagnostic. */
 static enum rt_dtype cast_type(struct lower *lower) {
     int64_t to = lower_int(lower, "to");
@@ -96,8 +92,6 @@ int lower_bit_cast(struct lower *lower) {
 int lower_cast_like(struct lower *lower) {
     return cast_to(lower, lower_dtype(lower, lower->inputs[1]));
 }
-
-/* Constants ------------------------------------------------------------------------------------------------------- */
 
 static int constant(struct lower *lower, enum rt_dtype dtype, int ndim, int64_t n, const void *values,
                     enum rt_dtype from) {
@@ -269,8 +263,6 @@ int lower_eye_like(struct lower *lower) {
     attrs[0].value = 0;
     return lower_result(lower, emit_cast(lower, emit(lower, OP_Trilu, 1, &upper, 2, attrs), dtype));
 }
-
-/* Elementwise ----------------------------------------------------------------------------------------------------- */
 
 static int fold_inputs(struct lower *lower, enum op_id op) {
     int x = lower->inputs[0];

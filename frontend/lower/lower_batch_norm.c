@@ -32,8 +32,6 @@ static int by_running(struct lower *lower, const struct batch_norm *norm) {
     return emit2(lower, OP_Add, y, emit_cast(lower, b, norm->x.dtype));
 }
 
-/* Training --------------------------------------------------------------------------------------------------------- */
-
 /* `batch` while the program trains, `running` in evaluation. No gradient flows to `running`. */
 static int in_training(struct lower *lower, int batch, int running) {
     if (!lower->builder.graph->train) return batch;

@@ -53,8 +53,6 @@ int lower_bias_softmax(struct lower *lower) {
     return lower_result(lower, emit_reshape(lower, y, x.ndim, x.dims));
 }
 
-/* Activations ------------------------------------------------------------------------------------------------------ */
-
 /* The activations that ONNX Runtime fuses into Conv and Gemm: core operators with the parameters in this order. */
 static const struct activation {
     const char *name;
@@ -92,8 +90,6 @@ int emit_activation(struct lower *lower, int x, int nvalues, const double *value
     return lower_unsupported(lower, "activation %s", lower_quote(lower, name));
 }
 
-/* Products --------------------------------------------------------------------------------------------------------- */
-
 /* Moves dimension 0 behind the dimensions up to the last but one: transBatchA, transBatchB of FusedMatMul. */
 static int rows_behind_batch(struct lower *lower, int x) {
     int64_t perm[RT_MAX_NDIM];
@@ -129,8 +125,6 @@ int lower_gemm_fast_gelu(struct lower *lower) {
     if (lower_has(lower, 2)) y = emit2(lower, OP_Add, y, lower->inputs[2]);
     return lower_result(lower, emit1(lower, OP_GeluTanh, y));
 }
-
-/* Norms ------------------------------------------------------------------------------------------------------------ */
 
 /* Normalises `x` over its last dimension, with inputs `scale` and `bias` of the node (bias: only LayerNorm's). */
 static int normalised(struct lower *lower, enum op_id op, int x, int scale, int bias) {

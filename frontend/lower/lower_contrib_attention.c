@@ -4,8 +4,6 @@
 
 #include <math.h>
 
-/* The composition -------------------------------------------------------------------------------------------------- */
-
 void heads_init(struct lower *lower, struct heads *heads) {
     struct tensor q = lower_tensor(lower, heads->q);
     heads->scale = lower_given(lower, "scale") ? lower_float(lower, "scale") : 0;
@@ -82,8 +80,6 @@ int emit_heads(struct lower *lower, struct heads *heads) {
     return emit_joined_heads(lower, emit_matmul(lower, heads->shares, v, false, false));
 }
 
-/* Masks ------------------------------------------------------------------------------------------------------------ */
-
 /* The bias that is added to scores: 0 where `allowed`, else attribute mask_filter_value. */
 static int filter(struct lower *lower, int like, int allowed) {
     return emit3(lower, OP_Where, allowed, emit_like(lower, like, 0),
@@ -131,8 +127,6 @@ static void see_causal(struct lower *lower, struct heads *heads, int64_t past) {
     int query = emit_places(lower, past, steps, 2, 0);
     heads->keep = emit2(lower, OP_LessOrEqual, emit_places(lower, 0, keys, 2, 1), query);
 }
-
-/* MultiHeadAttention ----------------------------------------------------------------------------------------------- */
 
 /* The operands of MultiHeadAttention and DecoderMaskedMultiHeadAttention, which list them in different orders: tensor
  * ids, -1: left out. */
@@ -283,8 +277,6 @@ int lower_decoder_attention(struct lower *lower) {
     return multi_head_attention(lower, &in);
 }
 
-/* Attention -------------------------------------------------------------------------------------------------------- */
-
 /* The widths of q, k and v in the product with the merged weights: attribute qkv_hidden_sizes, else thirds. */
 static int read_widths(struct lower *lower, int64_t all, int64_t widths[3]) {
     int n;
@@ -345,8 +337,6 @@ int lower_contrib_attention(struct lower *lower) {
     if (lower_has(lower, 2)) merged.projected = emit2(lower, OP_Add, merged.projected, lower->inputs[2]);
     return emit_merged_attention(lower, &merged);
 }
-
-/* RotaryEmbedding -------------------------------------------------------------------------------------------------- */
 
 /* RotaryEmbedding with another order of operands than ONNX's. position_ids: of all elements, or the first position,
  * from which the others count. */

@@ -126,8 +126,6 @@ static int read_lengths(struct lower *lower, struct group_query *call) {
     return call->at < 0 ? -1 : 0;
 }
 
-/* Rotation --------------------------------------------------------------------------------------------------------- */
-
 /* The position of each query, (1 or batch, steps). In a prompt, they count from 0 or from the first given position. */
 static int query_positions(struct lower *lower, const struct group_query *call) {
     const int counted = emit_places(lower, 0, call->steps, 2, 1);
@@ -175,8 +173,6 @@ static int rotate(struct lower *lower, struct group_query *call) {
     call->heads.k = rotated(lower, call->heads.k, cosine, sine, interleaved);
     return call->heads.q < 0 || call->heads.k < 0 ? -1 : 0;
 }
-
-/* Cache and mask --------------------------------------------------------------------------------------------------- */
 
 /* The cache with the keys or values of this call, of max(total, past) positions. In a prompt they are its first
  * ones. */

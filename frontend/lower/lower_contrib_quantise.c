@@ -4,8 +4,6 @@
 #include "frontend/lower/lower_contrib_attention.h"
 #include "frontend/lower/lower_quantise.h"
 
-/* Images ----------------------------------------------------------------------------------------------------------- */
-
 /* Lowers the node by `plain`, the lowering for images with channels second; those of input 0 and of the result are
  * last. */
 static int with_channels_last(struct lower *lower, int (*plain)(struct lower *lower)) {
@@ -22,8 +20,6 @@ int lower_contrib_qlinear_conv(struct lower *lower) {
 int lower_nhwc_max_pool(struct lower *lower) {
     return with_channels_last(lower, lower_max_pool);
 }
-
-/* Attention -------------------------------------------------------------------------------------------------------- */
 
 /* Attention whose projections multiply integers. */
 int lower_qattention(struct lower *lower) {
@@ -46,8 +42,6 @@ int lower_qattention(struct lower *lower) {
     if (lower_input(lower, WEIGHT).dims[1] % 3) return lower_misfit(lower, in[INPUT], in[WEIGHT]);
     return emit_merged_attention(lower, &merged);
 }
-
-/* Tables ----------------------------------------------------------------------------------------------------------- */
 
 /* The rows that `indices` choose of x (rows, ..). */
 static int rows_of(struct lower *lower, int x, int indices) {

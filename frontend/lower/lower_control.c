@@ -71,8 +71,6 @@ static int refuse_updates(struct lower *lower, int updates) {
                        "computed at run time");
 }
 
-/* If --------------------------------------------------------------------------------------------------------------- */
-
 /* An If whose condition is computed at run time. */
 struct choice {
     const char *name;
@@ -215,8 +213,6 @@ int lower_if(struct lower *lower) {
                         (struct subgraph){.taken = &taken, .done = then_done, .failed = then_failed, .state = choice});
 }
 
-/* Stacks ----------------------------------------------------------------------------------------------------------- */
-
 /* Joins results of iterations along a new dimension `axis`, of the first iteration first or last. */
 static int stack(struct lower *lower, int n, const int *values, int axis, bool reversed) {
     int *items = ARENA_ARRAY(lower->arena, int, n + 1);
@@ -279,8 +275,6 @@ static int too_many_trips(struct lower *lower) {
     lower_error(lower, 405, "a loop of more than %d iterations is not supported", MAX_TRIPS);
     return diag_help(lower->builder.diags, "export the model without the loop, or with fewer iterations");
 }
-
-/* Loop ------------------------------------------------------------------------------------------------------------- */
 
 struct loop {
     const char *name;
@@ -468,8 +462,6 @@ int lower_loop(struct lower *lower) {
     for (int k = 0; k < loop->nscans; k++) loop->scans[k] = ARENA_ARRAY(arena, int, MAX_TRIPS);
     return loop_step(lower, loop, condition != 0);
 }
-
-/* Scan ------------------------------------------------------------------------------------------------------------- */
 
 /* A Scan, or in opset 8 one for each element of the batch, dimension 0 of all operands. Iteration t reads index t of
  * dimension `axis` of each scanned operand, or the t-th from the end. */
@@ -659,8 +651,6 @@ int lower_scan(struct lower *lower) {
     for (int k = 0; k < scan->nscans; k++) scan->scans[k] = ARENA_ARRAY(arena, int, scan->trips);
     return scan_step(lower, scan);
 }
-
-/* SequenceMap ------------------------------------------------------------------------------------------------------ */
 
 /* The body takes an item of each operand that is a sequence, and other operands as they are. */
 struct sequence_map {

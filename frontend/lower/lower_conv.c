@@ -127,8 +127,6 @@ static int window_attrs(const struct window *window, struct attr *attrs) {
     return 4;
 }
 
-/* Convolutions ---------------------------------------------------------------------------------------------------- */
-
 /* Checks groups and the shape of the weights, (m, c / groups, ..) or transposed (c, m / groups, ..); sets the window's
  * extents from it. */
 static int check_weights(struct lower *lower, struct window *window, bool transposed, int64_t *groups) {
@@ -245,8 +243,6 @@ int lower_conv_transpose(struct lower *lower) {
     }
     return convolve(lower, OP_ConvTranspose, &window, groups);
 }
-
-/* Pooling --------------------------------------------------------------------------------------------------------- */
 
 static bool flag(const struct lower *lower, const char *name) {
     return lower_given(lower, name) && lower_int(lower, name) != 0;

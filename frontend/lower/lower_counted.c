@@ -2,8 +2,6 @@
 
 #include "runtime/base/number/checked.h"
 
-/* Sizes ------------------------------------------------------------------------------------------------------------ */
-
 struct amount lower_amount(struct lower *lower, int scalar) {
     return amounts_of(lower->shared, scalar)[0];
 }
@@ -70,8 +68,6 @@ struct amount lower_steps(struct lower *lower, const struct amount *end, int64_t
     span = lower_moved(lower, &span, by - 1);
     return lower_amount(lower, emit_with(lower, OP_Div, emit_amount(lower, &span), (double)by));
 }
-
-/* Counted tensors -------------------------------------------------------------------------------------------------- */
 
 static int view(struct lower *lower, int x) {
     if (x < 0) return -1;
@@ -162,8 +158,6 @@ int lower_fit(struct lower *lower, int n, int *operands, int except) {
     return 0;
 }
 
-/* Indices ---------------------------------------------------------------------------------------------------------- */
-
 int lower_from_begin(struct lower *lower, int index, const struct amount *extent) {
     if (!extent->n || index < 0) return index;
     const int end = emit_cast(lower, emit_amount(lower, extent), lower_dtype(lower, index));
@@ -183,8 +177,6 @@ int lower_run(struct lower *lower, int x, int dim, int first, const struct amoun
     const int at = clamped(lower, emit2(lower, OP_Add, emit_places(lower, 0, most, 1, 0), first), extent);
     return lower_sized(lower, emit_gather(lower, x, at, dim), dim, size);
 }
-
-/* Concat ----------------------------------------------------------------------------------------------------------- */
 
 /* The positions of the joined operands' elements: those of valid ones first, in their order. */
 static int positions_of_valid(struct lower *lower, int axis, int n, const int *operands) {
@@ -224,8 +216,6 @@ int lower_join(struct lower *lower, int axis, int n, const int *operands) {
     const int y = emit_concat(lower, axis, npart, parts);
     return lower_sized(lower, gaps ? emit_gather(lower, y, order, axis) : y, axis, &total);
 }
-
-/* Choices ---------------------------------------------------------------------------------------------------------- */
 
 /* x with zeros behind, up to `extent` indices of dimension dim. */
 static int padded(struct lower *lower, int x, int dim, int64_t extent) {
@@ -267,8 +257,6 @@ int lower_choice(struct lower *lower, int condition, int yes, int no) {
     return lower_sized(lower, a && b ? emit3(lower, OP_Where, condition, yes, no) : view(lower, a ? yes : no), dim,
                        &size);
 }
-
-/* Reshape ---------------------------------------------------------------------------------------------------------- */
 
 /* Note [Counted reshape]
  * A counted tensor is rows of which the first part is valid: (rows, bound, columns) with count * columns valid elements

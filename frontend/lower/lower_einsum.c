@@ -33,8 +33,6 @@ static bool has_label(const struct term *term, int label) {
     return false;
 }
 
-/* Parsing --------------------------------------------------------------------------------------------------------- */
-
 /* Parses a term, up to a comma, an arrow or the end. Returns the text behind it, NULL after a diagnostic. */
 static const char *parse_term(struct lower *lower, const char *s, struct term *term) {
     *term = (struct term){.ellipsis = NO_ELLIPSIS};
@@ -115,8 +113,6 @@ static int parse(struct lower *lower, struct part *parts, struct term *result) {
     if (result->ellipsis != NO_ELLIPSIS && open_ellipsis(lower, result, dots) < 0) return -1;
     return check_result(lower, parts, lower->ninputs, result);
 }
-
-/* Contraction ----------------------------------------------------------------------------------------------------- */
 
 /* Transposes the part to the order of `labels`, which are all its labels. */
 static void reorder(struct lower *lower, struct part *part, const struct term *labels) {

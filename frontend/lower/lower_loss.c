@@ -15,7 +15,7 @@ bool loss_target_fits(const struct tensor *prediction, int axis, const struct te
     return fits;
 }
 
-/* Building blocks. Like the emit functions they return -1 if an operand is -1. ------------------------------------- */
+/* Building blocks. Like the emit functions they return -1 if an operand is -1. */
 
 /* Emits an expression over tensors a, b and c and a number n, in the type of c. x, y and z are always tensors: for one
  * that the expression does not read, callers pass another operand again. */
@@ -53,8 +53,6 @@ static int along(struct build *builder, int values, int axis, int ndim) {
     for (int d = 0; d < ndim; d++) shape[d] = d == axis ? tensor_elements(&builder->graph->tensors.at[values]) : 1;
     return build_reshape(builder, values, ndim, shape);
 }
-
-/* Targets that are class numbers ----------------------------------------------------------------------------------- */
 
 /* The tensors of a loss over classes; an element is a position of the target. */
 struct classes {
@@ -273,8 +271,6 @@ int loss_of_classes(struct build *builder, const struct class_loss *loss) {
     return cast_to(builder, reduce(builder, masked(&classes, elements), divisor, loss->reduction), classes.x.dtype);
 }
 
-/* Other targets ---------------------------------------------------------------------------------------------------- */
-
 /* log(sum(exp(logits - most))). Emitted as reductions, which unlike LogSoftmax can be split along the classes. */
 static int read_norm(struct classes *classes) {
     const int scores = of(classes->builder, "a - b", classes->scores, classes->most, classes->scores, 0);
@@ -296,8 +292,6 @@ int loss_of_elements(struct build *builder, struct build_scope *scope, const cha
                      enum loss_reduction reduction) {
     return reduce(builder, build_expr(builder, scope, element), -1, reduction);
 }
-
-/* ONNX's operators ------------------------------------------------------------------------------------------------ */
 
 static bool meets_target(const struct lower *lower, const struct tensor *x, const struct tensor *target) {
     if (target->ndim != x->ndim - 1) return false;

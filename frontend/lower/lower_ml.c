@@ -57,8 +57,6 @@ static int64_t last_extent(const struct tensor *x) {
     return x->ndim ? x->dims[x->ndim - 1] : 1;
 }
 
-/* Numbers --------------------------------------------------------------------------------------------------------- */
-
 /* The elements of the last dimension at the indices of input 1: (.., indices), or (1, indices) of one dimension. */
 int lower_array_feature_extractor(struct lower *lower) {
     struct tensor x = lower_input(lower, 0), index = lower_input(lower, 1);
@@ -143,8 +141,6 @@ int lower_scaler(struct lower *lower) {
     const int y = emit_cast(lower, lower->inputs[0], ml_score_type(lower));
     return lower_result(lower, emit2(lower, OP_Mul, emit2(lower, OP_Sub, y, offset), scale));
 }
-
-/* Categories ------------------------------------------------------------------------------------------------------ */
 
 /* The first key that equals the element, as an index of x's shape; the number of keys where there is none. NaN equals
  * NaN. */
@@ -231,8 +227,6 @@ int lower_label_encoder_1(struct lower *lower) {
     return diag_help(lower->builder.diags, "map strings to numbers before the model");
 }
 
-/* Scores and labels ----------------------------------------------------------------------------------------------- */
-
 int ml_transform(struct lower *lower, const char *text) {
     static const char *const names[] = {"NONE", "SOFTMAX", "LOGISTIC", "SOFTMAX_ZERO", "PROBIT"};
     for (int i = 0; i < (int)(sizeof names / sizeof *names); i++)
@@ -304,8 +298,6 @@ int ml_both(struct lower *lower, int score, bool signs) {
     const int other = signs ? emit1(lower, OP_Neg, score) : emit2(lower, OP_Sub, emit_like(lower, score, 1), score);
     return emit_concat(lower, 1, 2, (int[]){other, score});
 }
-
-/* Linear models --------------------------------------------------------------------------------------------------- */
 
 /* x W + intercepts: (n, targets), where attribute coefficients is (targets, features). */
 static int linear_scores(struct lower *lower, int64_t targets) {

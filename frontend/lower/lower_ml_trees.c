@@ -165,8 +165,6 @@ static int finish(struct lower *lower, struct forest *f, int64_t features) {
     return 0;
 }
 
-/* Following the trees --------------------------------------------------------------------------------------------- */
-
 /* The nodes of all trees as constants, one value for each node; -1 where no tree needs them. */
 struct tables {
     int feature, limit, yes, no, missing, mode;
@@ -254,8 +252,6 @@ static int aggregate(struct lower *lower, const struct forest *f, int leaf, enum
         y = emit3(lower, OP_Where, emit_with(lower, OP_Equal, y, none), emit_like(lower, y, 0), y);
     return f->aggregate == AVERAGE ? emit_with(lower, OP_Div, y, (double)f->ntrees) : y;
 }
-
-/* Reading the attributes ------------------------------------------------------------------------------------------ */
 
 static int mode_named(const Onnx__AttributeProto *modes, size_t i) {
     static const char *const names[MODES] = {
@@ -424,8 +420,6 @@ int lower_tree_classifier(struct lower *lower) {
     lower->outputs[1] = ml_transformed(lower, scores, transform);
     return lower->outputs[1] < 0 ? -1 : ml_pick_labels(lower, ints, ml_best(lower, scores));
 }
-
-/* TreeEnsemble-5 -------------------------------------------------------------------------------------------------- */
 
 /* Splits of mode MEMBER are written as chains of EQ: one for each value of the split's set, which ends with NaN. */
 static int64_t members_of(const double *members, int64_t n, int64_t *at) {

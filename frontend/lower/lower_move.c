@@ -6,8 +6,6 @@
 #include "ir/expr/eval.h"
 #include "runtime/base/number/checked.h"
 
-/* Slice ----------------------------------------------------------------------------------------------------------- */
-
 static int64_t clamp(int64_t value, int64_t least, int64_t most) {
     return value < least ? least : value > most ? most : value;
 }
@@ -154,7 +152,7 @@ int lower_slice(struct lower *lower) {
     return slice(lower, &lists);
 }
 
-/* Split, Concat --------------------------------------------------------------------------------------------------- */
+/* Split, Concat */
 
 /* A traced loop over the experts that the example's tokens chose (of a mixture of experts), or over other elements that
  * a condition picks, is a Split of a size that depends on data into the example's sizes. */
@@ -246,7 +244,7 @@ int lower_concat(struct lower *lower) {
     return lower_result(lower, lower_join(lower, axis, lower->ninputs, lower->inputs));
 }
 
-/* Gather, Scatter ------------------------------------------------------------------------------------------------- */
+/* Gather, Scatter */
 
 /* E382 if indices known at compile time are outside of [-extent, extent). Sets *values and *n if they are known. */
 static int check_indices(struct lower *lower, int index, int64_t extent, const int64_t **values, int *n) {
@@ -466,8 +464,6 @@ int lower_scatter_nd(struct lower *lower) {
     return lower_result(lower, emit_scatter(lower, scatter, scatter->nd, lower->inputs[0], at, attr));
 }
 
-/* Sequences ------------------------------------------------------------------------------------------------------- */
-
 /* Input `input`, a number per index of dimension `axis` of extent n, in a shape that broadcasts to `ndim`
  * dimensions. */
 static int emit_numbers(struct lower *lower, int input, int ndim, int axis, int64_t n) {
@@ -542,7 +538,7 @@ int lower_one_hot(struct lower *lower) {
     return lower_result(lower, emit3(lower, OP_Where, hot, on, off));
 }
 
-/* Pad, Trilu ------------------------------------------------------------------------------------------------------ */
+/* Pad, Trilu */
 
 /* The index in the input of element i of a padded dimension; i may be negative. */
 static int64_t pad_source(char mode, int64_t i, int64_t extent) {

@@ -7,8 +7,6 @@
 
 #include "frontend/lower/lower_contrib.h"
 
-/* Scales and zero points ------------------------------------------------------------------------------------------- */
-
 int emit_scalar(struct lower *lower, int x) {
     if (x < 0) return -1;
     struct tensor tensor = lower_tensor(lower, x);
@@ -175,7 +173,7 @@ static int emit_quantised(struct lower *lower, int x, const struct quantised *ho
     return emit_reshape(lower, y, tensor.ndim, tensor.dims);
 }
 
-/* QuantizeLinear, DequantizeLinear --------------------------------------------------------------------------------- */
+/* QuantizeLinear, DequantizeLinear */
 
 /* The type that attribute output_dtype names; `other` if it is not given or 0. */
 static int output_type(struct lower *lower, const char *name, enum rt_dtype other, enum rt_dtype *dtype) {
@@ -251,8 +249,6 @@ int lower_dynamic_quantize(struct lower *lower) {
     if (lower_wants(lower, 2)) lower->outputs[2] = how.zero;
     return lower_result(lower, y);
 }
-
-/* Products of integers --------------------------------------------------------------------------------------------- */
 
 /* x - zero as i32; zero has one value, or one per row or column of the matrices. */
 static int shifted(struct lower *lower, int x, int zero, bool rows) {
@@ -355,8 +351,6 @@ int lower_qlinear_conv(struct lower *lower) {
     if (scale >= 0 && lower_ndim(lower, scale)) scale = emit_per_channel(lower, scale, ndim);
     return lower_result(lower, requantised(lower, sums, in[1], scale, in[6], in[7]));
 }
-
-/* Operators of ONNX Runtime on quantised tensors ------------------------------------------------------------------- */
 
 /* Inputs `at`, `at` + 1, `at` + 2 of the node: a tensor, its scale and its zero point, dequantised. */
 static int dequantised(struct lower *lower, int at) {
@@ -504,8 +498,6 @@ int lower_dynamic_quantize_matmul(struct lower *lower) {
     int sums = a < 0 ? -1 : multiply(lower, a, how.zero, lower->inputs[1], lower_id(lower, 3));
     return lower_result(lower, sums < 0 ? -1 : plus_bias(lower, scaled(lower, sums, how.scale, lower->inputs[2]), 4));
 }
-
-/* MatMulNBits ------------------------------------------------------------------------------------------------------ */
 
 /* Codes of `bits` bits that lie in bytes, as integers of type `dtype`. */
 static int unpacked(struct lower *lower, int x, int64_t bits, enum rt_dtype dtype) {

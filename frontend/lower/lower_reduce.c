@@ -251,8 +251,6 @@ int lower_global_max(struct lower *lower) {
     return global(lower, false);
 }
 
-/* Softmax --------------------------------------------------------------------------------------------------------- */
-
 int emit_softmax(struct lower *lower, enum op_id op, int x, int axis) {
     return emit_along(lower, op, 1, &x, axis);
 }

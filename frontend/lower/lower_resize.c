@@ -130,8 +130,6 @@ static void drop_outside(struct taps *taps, int64_t in) {
     for (int t = 0; t < taps->n && sum != 0; t++) taps->weight[t] /= sum;
 }
 
-/* One dimension --------------------------------------------------------------------------------------------------- */
-
 /* By tap: index and weight of the element for each result along a dimension. */
 struct picks {
     int n;
@@ -246,8 +244,6 @@ static int resample(struct lower *lower, int x, int dim, const struct resize *re
     }
     return sum;
 }
-
-/* The operators --------------------------------------------------------------------------------------------------- */
 
 /* The values of a float input that must be known at compile time; NULL after E409. */
 static const double *known_floats(struct lower *lower, int input, const char *what, int *n) {

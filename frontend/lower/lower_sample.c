@@ -8,8 +8,6 @@
 
 enum { SPATIAL = 2, MOST = 1 << 24 };
 
-/* Grids ------------------------------------------------------------------------------------------------------------ */
-
 /* Points in units of elements from points in [-1, 1] (.., ndim), which are the edges of the image of x or, with
  * align_corners, the centres of its first and last elements. The innermost dimension is the first coordinate. */
 static int emit_unnormalised(struct lower *lower, int grid, const struct tensor *x, bool align) {
@@ -130,8 +128,6 @@ int lower_affine_grid(struct lower *lower) {
     return lower_result(lower, emit_reshape(lower, grid, n + 2, shape));
 }
 
-/* Regions ---------------------------------------------------------------------------------------------------------- */
-
 static int emit_regions(struct lower *lower, int rois, int batch, const char *mode, int64_t rows, int64_t columns,
                         int64_t samples, double shift) {
     const struct tensor x = lower_input(lower, 0);
@@ -175,8 +171,6 @@ int lower_max_roi_pool(struct lower *lower) {
     return lower_result(lower, emit_regions(lower, emit_piece(lower, lower->inputs[1], 1, 1, 1, 4),
                                             emit_cast(lower, batch, RT_I64), "bins", shape[0], shape[1], 0, 0));
 }
-
-/* Deformable convolution ------------------------------------------------------------------------------------------- */
 
 struct deform {
     int64_t n, c, h, w, m, group, offset_group, kh, kw, oh, ow;

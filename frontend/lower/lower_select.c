@@ -54,8 +54,6 @@ static int flat(struct lower *lower, int x) {
     return emit_reshape(lower, x, 1, &elements);
 }
 
-/* NonZero ---------------------------------------------------------------------------------------------------------- */
-
 /* NonZero of known elements. */
 static int known_non_zero(struct lower *lower, const struct tensor *x) {
     int64_t elements = tensor_elements(x), found = 0, at[RT_MAX_NDIM] = {0};
@@ -97,8 +95,6 @@ int lower_non_zero(struct lower *lower) {
                         with_count(lower, coordinates(lower, positions_of(lower, flags, count), &x), 1, count, true));
 }
 
-/* Compress --------------------------------------------------------------------------------------------------------- */
-
 /* The positions of true values of a known condition. */
 static int known_positions(struct lower *lower, const int64_t *condition, int n) {
     int64_t count = 0, *index = ARENA_ARRAY(lower->arena, int64_t, n + 1);
@@ -122,8 +118,6 @@ int lower_compress(struct lower *lower) {
     const int at = with_count(lower, positions_of(lower, flags, count), 0, count, true);
     return lower_result(lower, emit_gather(lower, data, at, axis));
 }
-
-/* Unique ----------------------------------------------------------------------------------------------------------- */
 
 /* Slices of `data` along `axis`, n of them; without attribute axis, elements. */
 struct unique {
@@ -228,8 +222,6 @@ int lower_unique(struct lower *lower) {
     if ((elements ? sort_elements : sort_slices)(lower, &unique) < 0) return -1;
     return unique_outputs(lower, &unique);
 }
-
-/* NonMaxSuppression ------------------------------------------------------------------------------------------------ */
 
 /* Boxes of n images, b each, with scores of c classes; at most `most` are selected of every class. */
 struct suppression {

@@ -34,8 +34,6 @@ int lower_want(struct lower *lower, int input, bool sequence) {
     return lower_error(lower, 341, "input %d is %s", input, sequence ? "not a sequence" : "a sequence");
 }
 
-/* Optionals -------------------------------------------------------------------------------------------------------- */
-
 /* ONNX Optional-15: holds the input, or nothing of the type in attribute `type`. */
 int lower_optional(struct lower *lower) {
     return lower_result(lower, lower_has(lower, 0) ? lower->inputs[0] : lower_nothing(lower));
@@ -50,8 +48,6 @@ int lower_optional_has(struct lower *lower) {
     bool has = lower_has(lower, 0) && !lower_is_nothing(lower, lower->inputs[0]);
     return lower_result(lower, build_scalar(&lower->builder, RT_BOOL, has));
 }
-
-/* Sequences -------------------------------------------------------------------------------------------------------- */
 
 int lower_sequence_empty(struct lower *lower) {
     return lower_result(lower, lower_sequence(lower, 0, NULL));

@@ -242,8 +242,6 @@ int lower_tile(struct lower *lower) {
     return lower_result(lower, tiled);
 }
 
-/* Depth and space ------------------------------------------------------------------------------------------------- */
-
 /* Reads the block size and checks that the input has four dimensions and is divisible by it. */
 static int block_size(struct lower *lower, const struct tensor *x, bool to_space, int64_t *block) {
     *block = lower_int(lower, "blocksize");

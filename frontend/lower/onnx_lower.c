@@ -11,8 +11,6 @@
 #include "ir/provenance.h"
 #include "runtime/base/number/checked.h"
 
-/* Diagnostics ------------------------------------------------------------------------------------------------------ */
-
 const char *lower_where(const struct lower *lower) {
     return arena_printf(lower->arena, "%s%s", onnx_where_node(lower->shared->model, lower->node, lower->index),
                         provenance_text(lower->arena, lower->shared->graph, lower->builder.node));
@@ -66,8 +64,6 @@ int lower_misfit(struct lower *lower, int x, int y) {
     struct tensor a = lower_tensor(lower, x), b = lower_tensor(lower, y);
     return lower_error(lower, 378, "shapes do not fit: %s and %s", tensor_type(arena, &a), tensor_type(arena, &b));
 }
-
-/* Operands --------------------------------------------------------------------------------------------------------- */
 
 bool lower_has(const struct lower *lower, int input) {
     return input < lower->ninputs && lower->inputs[input] >= 0;
@@ -220,8 +216,6 @@ int64_t lower_random_key(struct lower *lower, int64_t seed) {
     return (int64_t)((uint64_t)seed << 32 | (uint32_t)lower->shared->random_operators++);
 }
 
-/* Attributes ------------------------------------------------------------------------------------------------------- */
-
 const Onnx__AttributeProto *lower_attribute(const struct lower *lower, const char *name) {
     for (size_t i = 0; i < lower->node->n_attribute; i++)
         if (lower->attributes[i] && strcmp(onnx_text(lower->node->attribute[i]->name), name) == 0)
@@ -291,8 +285,6 @@ const float *lower_floats(const struct lower *lower, const char *name, int *n) {
     return attribute ? attribute->floats : NULL;
 }
 
-/* Subgraphs -------------------------------------------------------------------------------------------------------- */
-
 int lower_enter(struct lower *lower, const struct subgraph *subgraph) {
     struct subgraph *enters = arena_copy(lower->arena, subgraph, sizeof *subgraph);
     if ((int)subgraph->graph->n_input != subgraph->ninputs)
@@ -312,8 +304,6 @@ int lower_if_taken(struct lower *lower, int x, int value) {
         x = emit3(lower, OP_Where, taken->condition, taken->value ? x : value, taken->value ? value : x);
     return x;
 }
-
-/* Emit ------------------------------------------------------------------------------------------------------------- */
 
 enum op_id lower_namesake(const struct lower *lower) {
     return op_named(lower->op->name)->id;

@@ -203,7 +203,7 @@ int lower_enter(struct lower *lower, const struct subgraph *subgraph);
 /* x if the subgraphs that the node is in are all taken, else `value`. */
 int lower_if_taken(struct lower *lower, int x, int value);
 
-/* Emitting core operators ------------------------------------------------------------------------------------------ */
+/* Emitting core operators */
 
 /* The core operator that has the name of the node's ONNX operator. */
 enum op_id lower_namesake(const struct lower *lower);

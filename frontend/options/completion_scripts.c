@@ -69,8 +69,6 @@ static const char *operand_words(const struct script *script, enum verb verb) {
     return words;
 }
 
-/* ---- bash ---- */
-
 static void put_bash_verb(const struct script *script, enum verb verb) {
     struct strbuf *out = script->out;
     const char *operands = operand_words(script, verb);
@@ -152,8 +150,6 @@ static void put_bash(const struct script *script) {
                           row->settings);
     put_lines(out, bash_end);
 }
-
-/* ---- zsh ---- */
 
 /* Text inside '...' of an _arguments specification: no quotes, brackets or colons. */
 static void put_zsh_text(struct strbuf *out, const char *text) {
@@ -255,8 +251,6 @@ static void put_zsh(const struct script *script) {
     for (int i = 0; i < VERBS; i++) put_zsh_verb(script, (enum verb)i);
     put_lines(out, zsh_end);
 }
-
-/* ---- fish ---- */
 
 static void put_fish_text(struct strbuf *out, const char *text) {
     strbuf_puts(out, " -d '");

@@ -20,8 +20,6 @@ void help_each_option(struct strbuf *out, enum verb verb, void (*title)(struct s
         }
 }
 
-/* ---- text ---- */
-
 void help_put_wrapped(struct strbuf *out, const char *text, size_t column, size_t indent) {
     bool first = true;
     while (*text) {
@@ -116,8 +114,6 @@ const char *help_sentence(const char *text, struct arena *arena) {
     return sentence;
 }
 
-/* ---- examples ---- */
-
 const struct manual_row manual_rows[] = {
 #define EXAMPLE(verb, command, what)  {VERB_##verb, false, command, what},
 #define SHOWN(verb, command, what)    {VERB_##verb, false, command, what},
@@ -135,8 +131,6 @@ void help_examples(struct strbuf *out, enum verb verb) {
         strbuf_printf(out, "  %s\n", row->text);
     }
 }
-
-/* ---- rankc help ---- */
 
 static void put_title(struct strbuf *out, const char *text) {
     strbuf_printf(out, "\n%s:\n", text);

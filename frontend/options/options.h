@@ -244,7 +244,7 @@ int options_of(const struct decision *row);
  * is a compiled model. What `train` takes, whose operand is always one, is not among them. */
 const char *options_compiling(const struct options *options, struct arena *arena);
 
-/* ---- the tables ---- */
+/* the tables */
 
 /* KEY_MEANS: the plan key, too. The value says how a program computes, not what, so a run may be resumed with another
  * value. */

@@ -148,8 +148,6 @@ struct onnx_place check_place(const struct check_scope *scope, int index) {
     return place;
 }
 
-/* ---- the model ---- */
-
 /* A version number of the file and its supported range. `lower` and `raise` are the help for a version above and below
  * the range; the newest or oldest supported version follows. */
 static const struct version_range {
@@ -229,8 +227,6 @@ static void check_graph_features(struct check *check, const struct onnx_place *p
         diag_remark(check->model->diags, check->model->place, "quantization_annotation is ignored");
 }
 
-/* ---- declared values ---- */
-
 static const Onnx__TypeProto__Tensor *tensor_type(const Onnx__ValueInfoProto *value) {
     if (!value->type || value->type->value_case != ONNX__TYPE_PROTO__VALUE_TENSOR_TYPE) return NULL;
     return value->type->tensor_type;
@@ -302,8 +298,6 @@ static void check_values(struct check *check, const struct check_scope *scope, O
     }
 }
 
-/* ---- initializers ---- */
-
 static bool shapes_agree(const Onnx__TypeProto__Tensor *type, const Onnx__TensorProto *tensor) {
     if (type->elem_type && type->elem_type != tensor->data_type) return false;
     if (!type->shape) return true;
@@ -326,8 +320,6 @@ static void check_initializer(struct check *check, const struct check_scope *sco
         CHECK_FAIL(check, 342, &place, "initializer %s has another type than the graph input of the same name",
                    check_quote(check, place.name));
 }
-
-/* ---- scopes ---- */
 
 static void add_scope(struct check *check, const Onnx__GraphProto *graph, const Onnx__FunctionProto *function,
                       int parent, int parent_node, int root) {

@@ -30,8 +30,6 @@ static const char *check_node_text(struct check *check, const struct check_scope
     return arena_printf(check->model->arena, "node #%d %s", index, check_quote(check, name));
 }
 
-/* ---- definitions ---- */
-
 static void define_input(struct check *check, struct check_scope *scope, const char *name, int index) {
     struct onnx_place place = check_place(scope, -1);
     place.what = "input";
@@ -87,8 +85,6 @@ void check_definitions(struct check *check, struct check_scope *scope) {
         for (size_t k = 0; k < scope->nodes[i]->n_output; k++)
             if (*scope->nodes[i]->output[k]) define_output(check, scope, i, scope->nodes[i]->output[k]);
 }
-
-/* ---- reads ---- */
 
 /* Adds the edge from node `writer` to node `reader` of `scope` and notes the first that is not in order. */
 static void add_edge(struct check *check, struct check_scope *scope, int reader, int writer, const char *name) {
@@ -149,8 +145,6 @@ void check_reads(struct check *check, int at) {
     for (size_t i = 0; scope.function && i < scope.function->n_output; i++)
         check_output(check, at, scope.function->output[i]);
 }
-
-/* ---- order ---- */
 
 enum { NEW, OPEN, DONE };
 

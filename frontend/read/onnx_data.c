@@ -100,8 +100,6 @@ static int file_changed(const struct resolver *resolver) {
     return onnx_file_refuse(resolver->model, &resolver->model->files.at[resolver->out->file]);
 }
 
-/* ---- shape and type ---- */
-
 int onnx_dims_check(struct onnx_model *model, const int64_t *dims, size_t ndim, const char *name,
                     const struct onnx_place *place, int64_t *count) {
     size_t bad = 0;
@@ -136,8 +134,6 @@ static int resolve_shape(struct resolver *resolver) {
     out->bytes = (uint64_t)(bits + 7) / 8;
     return 0;
 }
-
-/* ---- external data ---- */
 
 enum key { KEY_LOCATION, KEY_OFFSET, KEY_LENGTH, KEY_CHECKSUM, KEYS };
 static const char *const key_names[KEYS] = {"location", "offset", "length", "checksum"};
@@ -217,8 +213,6 @@ static int resolve_external(struct resolver *resolver) {
     out->in_file = true;
     return length == out->bytes ? check_checksum(resolver, values[KEY_CHECKSUM]) : wrong_size(resolver, length);
 }
-
-/* ---- data in the model ---- */
 
 static int resolve_raw(struct resolver *resolver) {
     const struct onnx_span *raw = &resolver->spans[0];
@@ -329,8 +323,6 @@ int onnx_tensor_check(struct onnx_model *model, const Onnx__TensorProto *proto, 
     struct onnx_tensor unused;
     return resolve(&(struct resolver){.model = model, .proto = proto, .place = place, .out = &unused});
 }
-
-/* ---- elements ---- */
 
 /* A pointer to bytes of a file, valid until onnx_close. Up to ONNX_COPIED bytes of a mapped file are copied, each range
  * once. NULL: the file was truncated. */

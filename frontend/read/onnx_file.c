@@ -91,8 +91,6 @@ int onnx_file_refuse(const struct onnx_model *model, const struct onnx_file *fil
     return diag_error(model->diags, 604, EXIT_SYSTEM, where, "file changed while reading");
 }
 
-/* ---- into memory ---- */
-
 static int64_t bytes_in_memory(const struct onnx_model *model) {
     int64_t sum = 0;
     for (int i = 0; i < model->files.n; i++)
@@ -178,8 +176,6 @@ int onnx_check_files(const struct onnx_model *model) {
             return onnx_file_refuse(model, &model->files.at[i]);
     return 0;
 }
-
-/* ---- external data ---- */
 
 static int refuse(struct onnx_model *model, int code, const char *location, const char *where, const char *why) {
     return diag_error(model->diags, code, EXIT_MALFORMED, where, "external data %s %s",

@@ -99,8 +99,6 @@ static const unsigned char *scan_peek(struct scan_source *source, uint64_t at, s
     return source->window + (at - source->window_at);
 }
 
-/* ---- what else the file may be ---- */
-
 static bool starts_with(struct scan_source *source, const char *magic, size_t bytes) {
     size_t got;
     const unsigned char *head = scan_peek(source, 0, bytes, &got);
@@ -172,8 +170,6 @@ static bool reported_as_other_kind(struct scanner *scanner) {
     return true;
 }
 
-/* ---- errors ---- */
-
 /* "model.onnx: byte 123 (graph.node[17].attribute[0])" */
 static const char *where(struct scanner *scanner, uint64_t at) {
     struct strbuf text = {.arena = scanner->arena};
@@ -221,8 +217,6 @@ static int charge(struct scanner *scanner, uint64_t bytes) {
                 limit >> 20);
 }
 
-/* ---- the stripped copy ---- */
-
 static int reserve(struct scanner *scanner, size_t more) {
     struct onnx_stripped *out = scanner->stripped;
     if (more <= out->capacity - out->length) return 0;
@@ -265,8 +259,6 @@ static int put_from_file(struct scanner *scanner, uint64_t length) {
     }
     return 0;
 }
-
-/* ---- primitive values ---- */
 
 static struct frame *top_of(struct scanner *scanner) {
     return &scanner->frames[scanner->depth - 1];
@@ -329,8 +321,6 @@ static int skip_value(struct scanner *scanner, const struct item *item) {
     default: return fail_format(scanner, item->at, "bad protobuf tag");
     }
 }
-
-/* ---- fields that are kept ---- */
 
 static const enum wire wire_of[] = {[PROTOBUF_C_TYPE_INT32] = WIRE_VARINT,  [PROTOBUF_C_TYPE_INT64] = WIRE_VARINT,
                                     [PROTOBUF_C_TYPE_UINT32] = WIRE_VARINT, [PROTOBUF_C_TYPE_UINT64] = WIRE_VARINT,
@@ -421,8 +411,6 @@ static int take_data(struct scanner *scanner, const struct item *item) {
     return 0;
 }
 
-/* ---- messages ---- */
-
 static int count_message(struct scanner *scanner, const ProtobufCMessageDescriptor *type, uint64_t at) {
     if (type == &onnx__node_proto__descriptor && ++scanner->nodes > ONNX_NODES)
         return fail(scanner, 504, at, "more than %d nodes", ONNX_NODES);
@@ -478,8 +466,6 @@ static int pop_message(struct scanner *scanner) {
     scanner->depth--;
     return 0;
 }
-
-/* ---- the walk ---- */
 
 static int next_tag(struct scanner *scanner, struct item *item) {
     uint64_t tag;
@@ -563,8 +549,6 @@ static int open_directory(struct onnx_model *model) {
     return model->directory < 0 ? diag_errno(model->diags, 601, model->place, "open", model->path) : 0;
 }
 
-/* ---- bytes to tree ---- */
-
 static void *tree_alloc(void *arena, size_t bytes) {
     return arena_alloc(arena, 1, bytes);
 }
@@ -592,8 +576,6 @@ static int read_tree(struct onnx_model *model) {
     drop_stripped(model);
     return onnx_file_changed(file, model->fd) ? onnx_file_refuse(model, file) : 0;
 }
-
-/* ---- the model ---- */
 
 static void close_fd(int *fd) {
     if (*fd >= 0) close(*fd);

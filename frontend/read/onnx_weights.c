@@ -55,8 +55,6 @@ struct onnx_weights_from onnx_weights_from(struct arena *arena, const char *opti
     return (struct onnx_weights_from){arena_copy(arena, option, (size_t)(map - option)), map + 5};
 }
 
-/* Files ------------------------------------------------------------------------------------------------------------ */
-
 static int fail(const struct weights *w, const char *path, const struct rt_reason *why) {
     return diag_refusal(w->diags, 393, EXIT_MALFORMED, str_escape(w->arena, path, strlen(path), 120), why);
 }
@@ -161,8 +159,6 @@ static int open_index(struct weights *w, const char *path) {
     return 0;
 }
 
-/* The map file ----------------------------------------------------------------------------------------------------- */
-
 struct lines {
     struct weights *w;
     const char *at, *start;
@@ -239,8 +235,6 @@ static int read_map(struct weights *w, const char *path) {
     arena_release(w->arena, bytes);
     return status;
 }
-
-/* Matching --------------------------------------------------------------------------------------------------------- */
 
 static bool matches(struct weights *w, enum rule_kind kind, const char *name) {
     for (int i = 0; i < w->rules.n; i++) {

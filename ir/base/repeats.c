@@ -92,8 +92,6 @@ static void keep_shortest_periods(struct finder *f) {
     f->runs.n = kept;
 }
 
-/* Choosing -------------------------------------------------------------------------------------------------------- */
-
 /* Runs to choose from, in lists by the number of items that they save. */
 struct chooser {
     struct arena *arena;

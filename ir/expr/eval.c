@@ -50,8 +50,6 @@ const void *eval_bytes(struct graph *graph, const struct tensor *tensor) {
     return bytes;
 }
 
-/* Elementwise ------------------------------------------------------------------------------------------------------ */
-
 /* The evaluation at one element: values of the inputs, and of the names that are assigned so far. */
 struct point {
     const struct eval *eval;

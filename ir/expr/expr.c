@@ -145,8 +145,6 @@ const char *expr_format(struct arena *arena, const struct expr *expr) {
     return strbuf_text(&out);
 }
 
-/* Evaluation ------------------------------------------------------------------------------------------------------- */
-
 static struct number of_float(double f) {
     return (struct number){true, f, 0};
 }
@@ -269,8 +267,6 @@ struct number expr_eval(const struct expr *e, expr_lookup lookup, const void *en
     const struct number b = expr_eval(e->arg[1], lookup, env);
     return e->nargs == 2 ? apply_binary(e->name, a, b) : apply(e->name, 3, a, b, expr_eval(e->arg[2], lookup, env));
 }
-
-/* Chains ---------------------------------------------------------------------------------------------------------- */
 
 static bool known_function(const struct expr *e) {
     if (e->nargs == 1 && (strcmp(e->name, "isnan") == 0 || strcmp(e->name, "isinf") == 0)) return true;

@@ -292,7 +292,7 @@ DIMS_FN(dims_max_pool_grad) {
     return check_positions(dims, input(graph, node, 1), why);
 }
 
-/* Folding: plain loops over every window --------------------------------------------------------------------------- */
+/* Folding: plain loops over every window */
 
 /* The elements of an operand as doubles. */
 static double *as_doubles(struct eval *eval, int operand) {

@@ -115,8 +115,6 @@ DIMS_FN(dims_expert_combine) {
     return bind_buffers(dims, &operand[0], &operand[2], &operand[1], extents, FACTOR_SUM, why);
 }
 
-/* Evaluation ------------------------------------------------------------------------------------------------------ */
-
 /* The expert of row `row`, which the last input gives; -1 if it is out of range. */
 static int64_t expert_of(const struct eval *eval, int64_t row, int64_t experts) {
     const int last = eval->node->ninputs - 1;
@@ -195,8 +193,6 @@ EVAL(eval_expert_combine) {
     }
     return 0;
 }
-
-/* Derivative ------------------------------------------------------------------------------------------------------ */
 
 /* dx is the product of dy with the same expert's weights, transposed. */
 GRAD(grad_expert_matmul) {

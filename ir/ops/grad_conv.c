@@ -71,8 +71,6 @@ GRAD(grad_max_pool) {
                gradient_like(gradient, OP_MaxPoolGrad, 2, (int[]){gradient->node.inputs[0], gradient->dy}, NULL);
 }
 
-/* Means ------------------------------------------------------------------------------------------------------------ */
-
 /* A constant of ones of shape (a, 1, spatial..) and of x's type. */
 static int ones(struct gradient *gradient, int64_t a, int n, const int64_t *spatial) {
     int64_t dims[RT_MAX_NDIM] = {a, 1}, count = a;

@@ -3,8 +3,6 @@
 
 #include <string.h>
 
-/* Products -------------------------------------------------------------------------------------------------------- */
-
 /* The gradient of a matrix product is a matrix product: which of dy, a and b are its operands, and which of these are
  * transposed. */
 struct product {
@@ -68,8 +66,6 @@ GRAD(grad_dequant_matmul) {
     }
     return gradient->dx[0] = build(&gradient->builder, OP_DequantMatMul, node->ninputs, inputs, 4, attrs);
 }
-
-/* Along one dimension --------------------------------------------------------------------------------------------- */
 
 /* Sum over the last `n` dimensions from `axis` on, kept with extent 1. */
 static int sum_along(struct gradient *gradient, int tensor, int64_t axis) {
@@ -215,8 +211,6 @@ GRAD(grad_rope) {
     return turned < 0 ? -1 : sum_for(gradient, 2, build2(&gradient->builder, OP_Mul, gradient->dy, turned));
 }
 
-/* Attention ------------------------------------------------------------------------------------------------------- */
-
 /* The gradients of q, k and v, from one node. A mask has no gradient. */
 /* The state after the last step is taken not to reach the loss: nodes that read it are refused. */
 GRAD(grad_linear_attention) {
@@ -255,8 +249,6 @@ GRAD(grad_flash_attention) {
     for (int k = 0; k < 3; k++) gradient->dx[k] = outputs[k];
     return 0;
 }
-
-/* Reductions ------------------------------------------------------------------------------------------------------ */
 
 /* Reshapes a tensor of the result's shape: inserts the reduced dimensions, with extent 1. */
 static int unreduced(struct gradient *gradient, int tensor) {

@@ -39,8 +39,6 @@ GRAD(grad_cast) {
     return gradient->dx[0] = build_cast(&gradient->builder, gradient->dy, x->dtype);
 }
 
-/* Slices and padding ---------------------------------------------------------------------------------------------- */
-
 /* Pads the tensor with zeros. */
 static int pad(struct gradient *gradient, int tensor, const int64_t *begin, const int64_t *end) {
     struct tensor t = gradient->builder.graph->tensors.at[tensor];
@@ -135,8 +133,6 @@ GRAD(grad_concat) {
     }
     return 0;
 }
-
-/* Rows ------------------------------------------------------------------------------------------------------------ */
 
 /* A row that was gathered several times receives the sum of the gradients. */
 GRAD(grad_gather) {

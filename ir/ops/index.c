@@ -95,8 +95,6 @@ DIMS_FN(dims_scatter_nd) {
     return 0;
 }
 
-/* Folding --------------------------------------------------------------------------------------------------------- */
-
 void copy_elements(struct eval *eval, int64_t to, int from_input, int64_t from, int64_t count) {
     size_t size = rt_dtype_bytes(eval->out->dtype);
     if (count)

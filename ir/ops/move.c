@@ -70,7 +70,7 @@ DIMS_FN(dims_fused) {
     return dims_bind_text(dims, strbuf_text(&text), graph, node, why);
 }
 
-/* Reshape: the finest factors of which both shapes are products ---------------------------------------------------- */
+/* Reshape: the finest factors of which both shapes are products */
 
 /* A run of adjacent dimensions of one shape whose product equals that of a run of the other shape. */
 struct run {
@@ -174,7 +174,7 @@ void split_shape(struct graph *graph, const struct dims *dims, const int64_t (*l
     attr_set(graph, node, attr_of_ints("shape", dims->operand[out].ndim, local[out]));
 }
 
-/* Transpose, Expand, Slice ----------------------------------------------------------------------------------------- */
+/* Transpose, Expand, Slice */
 
 DIMS_FN(dims_transpose) {
     const struct tensor *x = input(graph, node, 0);
@@ -367,8 +367,6 @@ DIMS_FN(dims_gather) {
     for (int d = (int)axis + 1; d < x->ndim; d++) out->dim[out->ndim++] = in->dim[d];
     return 0;
 }
-
-/* Folding ---------------------------------------------------------------------------------------------------------- */
 
 EVAL(eval_copy) {
     memcpy(eval->y, eval->x[0], (size_t)tensor_bytes(eval->out));

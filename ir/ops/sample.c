@@ -112,8 +112,6 @@ DIMS_FN(dims_sample_grad) {
     return bind_sample(dims, graph, node, &at, dy->dims[1], n, size, FACTOR_PASS, FACTOR_SUM, why);
 }
 
-/* Regions ---------------------------------------------------------------------------------------------------------- */
-
 static int check_rois(struct dims *dims, const struct node *node, const struct tensor *rois, const char **why) {
     static const char *const modes[] = {"avg", "max", "bins"};
     if (!is_one_of(node, "mode", 3, modes)) return refuse(dims, why, "attribute mode is unknown");
@@ -170,15 +168,11 @@ DIMS_FN(dims_roi_pool_grad) {
     return bind_rois(dims, graph, node, image, FACTOR_SUM, node->ninputs, 0, why);
 }
 
-/* Boxes ------------------------------------------------------------------------------------------------------------ */
-
 DIMS_FN(dims_suppress) {
     if (dims_bind_text(dims, "n b^ x^, n c k^,  -> n c k^", graph, node, why) < 0) return -1;
     if (dims_extent(dims, 0, 2) != 4) return refuse(dims, why, "a box needs 4 coordinates");
     return 0;
 }
-
-/* Derivatives ------------------------------------------------------------------------------------------------------ */
 
 GRAD(grad_sample) {
     const struct tensor x = *gradient_input(gradient, 0);

@@ -22,8 +22,6 @@ struct printer {
     const struct transfer_ends *ends; /* of each coordinate; NULL: there are no schedules */
 };
 
-/* Pieces ------------------------------------------------------------------------------------------------------- */
-
 /* A number that may depend on open sizes. */
 static const char *number(const struct printer *p, int64_t value) {
     return open_text(p->graph->open, p->out.arena, value, NULL, true);
@@ -118,8 +116,6 @@ static void print_uses(struct printer *p, int n, const int *tensors) {
         print_use(p, tensors[i]);
     }
 }
-
-/* Statements --------------------------------------------------------------------------------------------------- */
 
 static void print_mesh(struct printer *p) {
     const struct mesh *mesh = &p->graph->mesh;
@@ -451,8 +447,6 @@ static void print_graph(struct printer *p, struct arena *arena, const struct gra
     for (int i = 0; i < graph->segments.n; i++) print_segment(p, &graph->segments.at[i]);
     for (int i = 0; i < graph->schedules.n; i++) print_schedule(p, &graph->schedules.at[i]);
 }
-
-/* Blocks ----------------------------------------------------------------------------------------------------------- */
 
 static const struct node *node_of(const struct graph *graph, const struct block *block, int repetition, int j) {
     return &graph->nodes.at[graph->order.at[block->first + repetition * block->nodes + j]];

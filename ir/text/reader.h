@@ -52,7 +52,7 @@ struct reader {
     VEC(struct declared) declared;
 };
 
-/* tokens.c --------------------------------------------------------------------------------------------------------- */
+/* tokens.c */
 
 /* Reports an error at position `at` of the text; returns false. */
 bool fail_at(struct reader *reader, const char *at, const char *format, ...) __attribute__((format(printf, 3, 4)));
@@ -78,7 +78,7 @@ bool read_word(struct reader *reader, const char *also, const char *what, char w
 bool read_name(struct reader *reader, const char *what, char word[MAX_WORD]);
 /* Reads a string in quotes. *text is allocated in the arena. */
 bool read_string(struct reader *reader, const char **text);
-/* numbers.c -------------------------------------------------------------------------------------------------------- */
+/* numbers.c */
 
 /* An integer, or what depends on open sizes: a name in quotes, or an expression in parentheses. */
 bool read_int(struct reader *reader, int64_t least, int64_t most, const char *what, int64_t *value);
@@ -97,7 +97,7 @@ bool read_factor(struct reader *reader, int64_t *value);
 /* Reads sums of products of them. */
 bool read_expression(struct reader *reader, int64_t *value);
 
-/* values.c --------------------------------------------------------------------------------------------------------- */
+/* values.c */
 
 bool read_dtype(struct reader *reader, enum rt_dtype *dtype);
 /* Reads a type such as f32[2,8] into dtype, ndim and dims. */
@@ -120,7 +120,7 @@ bool read_use(struct reader *reader, int *tensor);
 /* Defines the statement's tensors. See Note [Statements in error]. */
 void end_statement(struct reader *reader, bool good);
 
-/* statements.c: each reads a statement after its keyword ----------------------------------------------------------- */
+/* statements.c: each reads a statement after its keyword */
 
 bool read_mesh(struct reader *reader);
 bool read_chunks(struct reader *reader);
@@ -139,7 +139,7 @@ bool read_parameter(struct reader *reader);
 /* Reads the word of a number, such as 0x1.8p+1, inf or -7. */
 bool read_number(struct reader *reader, char word[MAX_WORD]);
 
-/* schedules.c ------------------------------------------------------------------------------------------------------ */
+/* schedules.c */
 
 bool read_phase(struct reader *reader, enum phase *phase);
 bool read_segment(struct reader *reader);
@@ -149,13 +149,13 @@ bool read_run(struct reader *reader);
 bool read_post(struct reader *reader);
 bool read_wait(struct reader *reader);
 
-/* operators.c ------------------------------------------------------------------------------------------------------ */
+/* operators.c */
 
 bool read_operator(struct reader *r);
 /* Checks the gradients of all operators that the text declares. Call it after the last statement. */
 bool check_operators(struct reader *r);
 
-/* nodes.c ---------------------------------------------------------------------------------------------------------- */
+/* nodes.c */
 
 bool read_node(struct reader *reader);
 

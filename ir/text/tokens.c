@@ -6,8 +6,6 @@
 #include "ir/text/reader.h"
 #include "ir/base/str.h"
 
-/* Errors and characters ---------------------------------------------------------------------------------------- */
-
 bool fail_at(struct reader *r, const char *at, const char *format, ...) {
     char text[256];
     va_list args;
@@ -73,8 +71,6 @@ bool next_statement(struct reader *r) {
     while (at_line_end(r) && peek(r) >= 0) next_line(r);
     return peek(r) >= 0;
 }
-
-/* Words and strings -------------------------------------------------------------------------------------------- */
 
 bool read_word(struct reader *r, const char *also, const char *what, char word[MAX_WORD]) {
     const char *start = place(r);

@@ -24,8 +24,6 @@ static struct schedule one_by_one(struct graph *graph, int coordinate) {
                              .repeat_end = repeated};
 }
 
-/* Messages --------------------------------------------------------------------------------------------------------- */
-
 /* Note [Order of messages]
  * Messages between two ranks match in the order of posting. Each rank sends a value when the segment that computes it
  * has been executed, so the order of sends follows from the columns of a schedule alone. A rank may need the values in
@@ -155,8 +153,6 @@ static struct arrivals order_messages(const struct graph *graph, const struct co
     return o.arrivals;
 }
 
-/* Rows ------------------------------------------------------------------------------------------------------------- */
-
 /* The table of a coordinate in the making. */
 struct table {
     struct graph *graph;
@@ -256,8 +252,6 @@ static void put_cell(struct table *t, int i) {
     put_row(t, STEP_RUN, cell->chunk, cell->phase, cell->micro, 0);
     post_sends(t, cell);
 }
-
-/* Slots ------------------------------------------------------------------------------------------------------------ */
 
 /* Gives the micro-batch its slot; false if another has it. holder: per slot 1 + the micro-batch; 0: free. */
 static bool take_slot(int *holder, int slots, int micro) {

@@ -279,8 +279,6 @@ static void give_outputs(struct staging *s) {
     }
 }
 
-/* Stages that overlap ---------------------------------------------------------------------------------------------- */
-
 /* The place of the node in the order of its phase: twice the turn of its stage, and for a Transfer 1 more, so that a
  * stage sends after it has computed. Nodes of phases of the whole step keep their order. */
 static int turn_of(const struct staging *s, const struct node *node) {

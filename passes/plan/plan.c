@@ -116,8 +116,6 @@ const char *split_nest(const struct graph *graph, const struct dims *dims, struc
     return NULL;
 }
 
-/* Names of splits -------------------------------------------------------------------------------------------------- */
-
 int split_tensor(const struct node *node, const struct dims *dims, int operand) {
     const int k = operand < dims->ninputs ? operand : operand - dims->ninputs;
     if (operand < dims->ninputs) return k < node->ninputs ? node->inputs[k] : -1;
@@ -229,8 +227,6 @@ void plan_of_draft(struct plan *plan, const struct draft *draft) {
     }
     arena_release(arena, scratch);
 }
-
-/* Applying --------------------------------------------------------------------------------------------------------- */
 
 struct applying {
     const struct graph *graph;
@@ -430,8 +426,6 @@ static int apply_nodes(struct applying *a, struct graph *graph) {
     return a->diags->errors == before ? 0 : -1;
 }
 
-/* The whole program ------------------------------------------------------------------------------------------------ */
-
 /* A training program may have any schedule, an inference program its own only. */
 static int check_schedule(const struct graph *graph, const struct plan *plan, struct diags *diags) {
     struct schedule_choice choice;
@@ -464,8 +458,6 @@ int plan_apply(struct graph *graph, const struct plan *plan, struct diags *diags
     arena_release(graph->arena, a.scratch);
     return status;
 }
-
-/* Partial plans ---------------------------------------------------------------------------------------------------- */
 
 /* True if an entry with this name is for a node of a later phase, whose name is that of what it is made for with a
  * word behind it: "h.0/Add.grad", "h.0/Add.again", "h.0.weight.update". */

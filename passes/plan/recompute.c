@@ -23,8 +23,6 @@
 #include "passes/train/training.h"
 #include "runtime/base/number/checked.h"
 
-/* Choosing -------------------------------------------------------------------------------------------------------- */
-
 static const struct {
     const char *word;
     enum recompute_kind kind;
@@ -61,8 +59,6 @@ int recompute_parse(struct recompute *recompute, const char *text, struct diags 
                       diag_quote(diags, text));
 }
 
-/* The forward phase ----------------------------------------------------------------------------------------------- */
-
 struct recomputing {
     struct graph *graph;
     const struct recompute *choice;
@@ -94,8 +90,6 @@ static void look_at_forward(struct recomputing *r) {
         for (int o = 0; o < node->noutputs; o++) r->depends[node->outputs[o]] = depends;
     }
 }
-
-/* Layers ---------------------------------------------------------------------------------------------------------- */
 
 /* Places [first, end) of the order. */
 struct layer {
@@ -256,8 +250,6 @@ static int drop_nodes(struct recomputing *r, struct diags *diags) {
     return diag_error(diags, 206, EXIT_USAGE, "--recompute", "no node's name matches %s",
                       diag_quote(diags, r->choice->pattern));
 }
-
-/* Copying --------------------------------------------------------------------------------------------------------- */
 
 /* The tensor that backward nodes read: the recomputed copy if there is one. */
 static int read_again(const struct recomputing *r, int tensor) {

@@ -60,8 +60,6 @@ void repeated_find(const struct graph *graph, struct arena *arena, int least, st
     if (out->all.n) qsort(out->all.at, (size_t)out->all.n, sizeof *out->all.at, by_nodes);
 }
 
-/* Shortening ------------------------------------------------------------------------------------------------------- */
-
 static bool is_output(const struct graph *graph, int tensor) {
     for (int i = 0; i < graph->outputs.n; i++)
         if (graph->outputs.at[i] == tensor) return true;

@@ -57,8 +57,6 @@ bool *stage_recomputed(const struct graph *whole) {
     return recomputed;
 }
 
-/* Training --------------------------------------------------------------------------------------------------------- */
-
 bool *stage_live(const struct graph *graph) {
     bool *live = ARENA_ARRAY(graph->arena, bool, graph->nodes.n + 1);
     for (int i = 0; i < graph->order.n; i++) live[graph->order.at[i]] = true;

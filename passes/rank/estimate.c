@@ -49,8 +49,6 @@ static double bytes_of(const struct estimation *e, const struct rank_class *clas
     return kernel_bytes(&kernel, tensor);
 }
 
-/* Collectives ------------------------------------------------------------------------------------------------------ */
-
 /* Ranks along the mesh axis at a pipeline coordinate, and the difference between the numbers of two neighbours. */
 static double ranks_along(const struct estimation *e, int coordinate, int axis, double *stride) {
     const struct mesh *mesh = &e->plan->graph->mesh;
@@ -114,8 +112,6 @@ static double ring_seconds(const struct estimation *e, const struct rank_class *
     for (int i = 0; i < n; i++) bytes += bytes_of(e, class, tensors[i]);
     return ranks * machine_exchange(&group, COLLECTIVE_SEND, (ranks - 1) / ranks, bytes, n / 2);
 }
-
-/* Segments --------------------------------------------------------------------------------------------------------- */
 
 /* What a rank does in a segment. Collectives that were begun in an earlier node take place beside what is computed
  * in between; `begun` are those that an earlier segment began. Of a product in runs of rows, the sum of the last run is
@@ -245,8 +241,6 @@ static struct kernel_work forward_products(const struct graph *graph) {
     }
     return sum;
 }
-
-/* The whole step --------------------------------------------------------------------------------------------------- */
 
 /* Per segment and class of its coordinate: the spans. The class that works longest stands for a coordinate. */
 static const struct rank_class *slowest(const struct estimation *e, int coordinate, int micro_batches,

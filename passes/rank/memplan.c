@@ -280,8 +280,6 @@ static void place_states(const struct rankplan *plan, struct rank_class *class, 
     }
 }
 
-/* Updates in place ------------------------------------------------------------------------------------------------- */
-
 /* Note [In place]
  * The new value of a weight or state is written over the old one if an elementwise node computes it from the old one
  * and nothing reads the old one afterwards. So an update needs no further memory and no copy. */

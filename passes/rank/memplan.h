@@ -20,7 +20,7 @@ int memplan_verify(const struct rankplan *plan, struct diags *diags);
 int64_t memplan_scratch(const struct rankplan *plan, const struct rank_class *class, const struct rank_class *bound,
                         const struct node *node);
 
-/* Slots (slots.c) -------------------------------------------------------------------------------------------------- */
+/* Slots (slots.c) */
 
 /* Lists the values in a slot of the class and sets the size of a slot: class->kept and slot_bytes. With several slots
  * it also sets their places, relative to the region of slots. class->place is -1 for values that have no place yet. */

@@ -176,8 +176,6 @@ void slots_place(const struct rankplan *plan, struct rank_class *class) {
         for (int a = 0; a < SLOT_ARENAS; a++) place_region(plan, class, set, arenas[a]);
 }
 
-/* Verification ----------------------------------------------------------------------------------------------------- */
-
 /* The slots of a set in an arena: [first, end); empty if it has none. */
 struct region {
     int64_t first, end;

@@ -5,8 +5,6 @@
 
 #include "passes/pipeline.h"
 
-/* What moves do to strides ----------------------------------------------------------------------------------------- */
-
 /* A node that moves elements, on ranks of one class: its attributes are those for the part. */
 struct move {
     const struct graph *graph;
@@ -151,8 +149,6 @@ struct strides views_strides(const struct rankplan *plan, const struct rank_clas
     return strides ? *strides : dense(class->dims[tensor], ndim_of(plan->graph, tensor));
 }
 
-/* Who takes strides ------------------------------------------------------------------------------------------------ */
-
 /* Note [Work per move]
  * Whether a move can be a view depends on all readers of its result and, if these are moves, on the readers of their
  * results. In a long chain of moves every search would walk the whole chain. So a search that has met MOST_READERS
@@ -293,8 +289,6 @@ static bool writer_takes(struct finder *f, int reader, int tensor, struct stride
         tensor = node->inputs[0];
     }
 }
-
-/* ------------------------------------------------------------------------------------------------------------------ */
 
 static struct strides strides_of(const struct finder *f, int tensor) {
     return views_strides(f->plan, f->class, tensor);

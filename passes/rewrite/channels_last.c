@@ -43,8 +43,6 @@ static const struct tensor *tensor_of(const struct walk *walk, int tensor) {
     return &walk->builder.graph->tensors.at[tensor];
 }
 
-/* Moves ----------------------------------------------------------------------------------------------------------- */
-
 /* Moving the dimensions of extent 1 alone leaves the order of the elements. */
 static bool keeps_order(const struct tensor *image, int channels) {
     int64_t positions = 1;
@@ -89,8 +87,6 @@ static int moved(struct walk *walk, int image) {
     const int before = before_move(walk, image);
     return before >= 0 ? before : move(walk, image, image_dim, 1);
 }
-
-/* Operators that move ---------------------------------------------------------------------------------------------- */
 
 /* The operand x of a node, in the layout for channels last. x broadcasts with the node's images of ndim dimensions. */
 static int moved_beside(struct walk *walk, int x, int ndim) {
@@ -220,8 +216,6 @@ static bool reads_moved(const struct walk *walk, const struct node *node, const 
     return false;
 }
 
-/* Convolutions ----------------------------------------------------------------------------------------------------- */
-
 static bool is_convolution(const struct node *node) {
     return node->op->id == OP_Conv || node->op->id == OP_ConvTranspose || node->op->id == OP_ConvWeightGrad;
 }
@@ -318,8 +312,6 @@ static int convolve(struct walk *walk, const struct node *node) {
     return build(&walk->builder, node->op->id, node->ninputs, inputs, nattrs, attrs);
 }
 
-/* Moves of the model ----------------------------------------------------------------------------------------------- */
-
 /* A Transpose to channels last of what is moved back is the tensor before. */
 static int undone(const struct walk *walk, const struct node *node) {
     const int before = before_move(walk, node->inputs[0]), ndim = tensor_of(walk, node->inputs[0])->ndim;
@@ -339,8 +331,6 @@ static int flattened(struct walk *walk, const struct node *node) {
     const int flat = build_reshape(&walk->builder, before, 3, (int64_t[]){y.dims[0], y.dims[2], y.dims[1]});
     return move_back(walk, flat, node->outputs[0]);
 }
-
-/* Splits ----------------------------------------------------------------------------------------------------------- */
 
 /* A node that this pass has made for node `from`, whose dimensions are `dims`. */
 struct made {

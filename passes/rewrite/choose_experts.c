@@ -167,8 +167,6 @@ bool order_fits(const struct routing *routing, const struct tensor *t, struct or
     return elements > 0 && elements % all == 0;
 }
 
-/* Operands ------------------------------------------------------------------------------------------------------- */
-
 /* Which kinds of dimensions an operand has that is broadcast to a tensor with these kinds. False if it has a part of
  * one. */
 static bool operand_has(const struct tensor *t, const enum kind *kind, const struct tensor *operand, bool *has) {
@@ -249,8 +247,6 @@ int expanded(struct routing *routing, const struct chosen *chosen, int64_t chann
     return build_expand(builder_of(routing), chosen->tensor, 3,
                         (int64_t[]){routing->tokens, routing->choices, channels});
 }
-
-/* Nodes ---------------------------------------------------------------------------------------------------------- */
 
 /* The rest of an elementwise node's result, from those of its operands. */
 static double rest_of(struct routing *routing, const struct node *node, const struct chosen *operands) {
@@ -386,8 +382,6 @@ static struct chosen choose_transpose(struct routing *routing, const struct node
         if (!has[i]) before.at[seen++] = (enum kind)i;
     return choose(routing, node->inputs[0], &before);
 }
-
-/* ---------------------------------------------------------------------------------------------------------------- */
 
 static struct chosen choose_reshape(struct routing *routing, const struct node *node, const struct tensor *t,
                                     const struct order *order) {

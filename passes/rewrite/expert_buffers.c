@@ -77,8 +77,6 @@ static int leading(const struct tensor *tensor, int64_t count) {
     return -1;
 }
 
-/* Routings -------------------------------------------------------------------------------------------------------- */
-
 /* How many groups of tokens are routed by themselves: one for each part of the batch along axis data, and with a
  * capacity along axis expert too, so that ranks exchange buffers. One group if the batch cannot be divided evenly. */
 static int64_t groups_of(const struct walk *walk, int64_t tokens) {
@@ -136,8 +134,6 @@ static int routing_of(struct walk *walk, int index, int64_t experts) {
     VEC_PUSH(walk->graph->arena, &walk->routings, routing);
     return walk->routings.n;
 }
-
-/* Rows into buffers ----------------------------------------------------------------------------------------------- */
 
 /* The tokens that an Expand repeats for each choice to make this tensor of rows; -1: there are none. */
 static int tokens_of(const struct walk *walk, const struct routing *routing, int tensor) {
@@ -199,8 +195,6 @@ static int combine(struct walk *walk, int number, int buffer, int64_t choices, i
     const int y = x < 0 ? -1 : build(&walk->builder, OP_ExpertCombine, 2, (int[]){x, routing->of_groups}, 1, &attr);
     return y < 0 ? -1 : build_reshape(&walk->builder, y, shape.ndim, shape.dims);
 }
-
-/* Nodes ----------------------------------------------------------------------------------------------------------- */
 
 enum { NOT_ROWS = REWRITE_KEPT }; /* the node is no operator on rows */
 

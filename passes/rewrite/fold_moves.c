@@ -25,8 +25,6 @@ struct moves {
     int64_t total; /* bytes that were read and written so far */
 };
 
-/* Moves ----------------------------------------------------------------------------------------------------------- */
-
 static int64_t begin_of_reshape(const struct tensor *in, const struct tensor *out, const struct node *node) {
     (void)in, (void)out, (void)node;
     return 0;

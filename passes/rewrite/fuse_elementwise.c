@@ -183,8 +183,6 @@ static void find_apart(struct fuser *f) {
     }
 }
 
-/* Building expressions --------------------------------------------------------------------------------------------- */
-
 static bool reads(const struct fusion *fusion, int tensor) {
     for (int i = 0; i < fusion->ninputs; i++)
         if (fusion->inputs[i] == tensor) return true;
@@ -285,8 +283,6 @@ static void make_fusion(struct fuser *f, int id) {
     f->fusions[id] = fusion;
 }
 
-/* Values with several readers -------------------------------------------------------------------------------------- */
-
 /* Note [One pass]
  * A value with several readers that are all in one fusion is computed in it too, as a named value. If it is also the
  * new value of a state, it becomes a further result of the fused node: so one loop updates the moments of an
@@ -359,8 +355,6 @@ static void enclose(struct fuser *f, int id) {
         if (producer >= 0 && put_before(f, id, producer, tensor)) i = -1; /* the new inputs are candidates in turn */
     }
 }
-
-/* Writing ---------------------------------------------------------------------------------------------------------- */
 
 /* Renames the inputs to a, b, c .. in order. */
 static struct expr_renaming letters_of(const struct fuser *f, const struct fusion *fusion) {

@@ -70,8 +70,6 @@ static int join_sole(struct joiner *j, int id) {
     return -1;
 }
 
-/* Kept sums ------------------------------------------------------------------------------------------------------- */
-
 /* "v0 = sum; activation of v0, v0". */
 static const char *text_of_both(struct arena *arena, const struct expr_chain *sum,
                                 const struct expr_chain *activation) {

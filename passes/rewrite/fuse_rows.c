@@ -177,8 +177,6 @@ static bool is_in(const struct region *r, int node) {
     return false;
 }
 
-/* Shapes ----------------------------------------------------------------------------------------------------------- */
-
 /* True if no mesh axis splits the last dimension, and the values are not partial. */
 static bool has_whole_rows(const struct fuser *f, const struct tensor *t) {
     if (t->ndim < 1) return false;
@@ -231,8 +229,6 @@ static bool is_seed(const struct fuser *f, const struct node *node) {
     return x->ndim && (reduces_rows(node, x) || normalises_rows(f, node, x)) && has_whole_rows(f, x) &&
            (dtype == RT_F32 || dtype == RT_F64);
 }
-
-/* Regions ---------------------------------------------------------------------------------------------------------- */
 
 /* A region without members that works on the rows of the node's operand. */
 static struct region region_of(const struct fuser *f, const struct node *node) {
@@ -369,8 +365,6 @@ static void grow(const struct fuser *f, struct region *r) {
     }
 }
 
-/* Writing ---------------------------------------------------------------------------------------------------------- */
-
 /* The split of a node along an axis that gives operand number `operand` the placement `held`. */
 static struct node_split split_of(const struct dims *dims, int operand, const struct placement *held) {
     struct cut_option options[RT_MAX_NDIM];
@@ -435,8 +429,6 @@ static void fuse_rows(struct fuser *f, int seed) {
     grow(f, &r);
     if (pays(f, &r) || is_norm(f, node)) write_rows(f, &r, seed);
 }
-
-/* Columns ---------------------------------------------------------------------------------------------------------- */
 
 /* The node sums all dimensions but the last, in floats. */
 static bool sums_columns(const struct fuser *f, const struct node *node) {

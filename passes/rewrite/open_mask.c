@@ -117,8 +117,6 @@ static bool compute(struct sized *sized, const struct closure *closure, const in
     return true;
 }
 
-/* Single elements -------------------------------------------------------------------------------------------------- */
-
 static bool element(struct sized *sized, int tensor, const int64_t *at, int depth, double *value);
 
 /* Where in the operand of a node that only moves elements the result's element lies. */
@@ -191,8 +189,6 @@ static bool mask_at(struct sized *sized, int64_t row, int64_t column, double *va
     at[t->ndim - 2] = row, at[t->ndim - 1] = column;
     return element(sized, sized->result, at, POINT_DEPTH, value);
 }
-
-/* What it hides ---------------------------------------------------------------------------------------------------- */
 
 /* Sizes of try `number`, from small ones on: of size i least + 0, 1, 2, 4 .. steps, another for each. */
 static void small_sizes(const struct open_sizes *open, int number, int64_t *sizes) {

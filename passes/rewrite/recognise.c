@@ -122,8 +122,6 @@ void recognise_each(struct graph *graph, const struct pass_context *context,
     if (found) pass_dce(graph, context);
 }
 
-/* Fits ---------------------------------------------------------------------------------------------------------- */
-
 /* The operators of recognise.def have kernels for these types, or compute 16-bit floats in f32. */
 static bool has_kernels(const struct tensor *tensor) {
     return rt_dtype_is_float(tensor->dtype);
@@ -220,8 +218,6 @@ static bool fit_rope_behind(struct recognition *recognition) {
     recognition_attr(recognition, attr_of_int("axis", recognition_result(recognition)->ndim - 1));
     return rope >= 0;
 }
-
-/* The table ----------------------------------------------------------------------------------------------------- */
 
 struct recogniser {
     const struct op *op;

@@ -34,8 +34,6 @@ __attribute__((format(printf, 2, 3))) static bool refuses(struct attention *a, c
     return false;
 }
 
-/* The way in ---------------------------------------------------------------------------------------------------- */
-
 static bool follow(struct attention *a, const struct matcher *matcher, int tensor);
 
 struct way {
@@ -84,8 +82,6 @@ static bool follow(struct attention *a, const struct matcher *matcher, int tenso
                    attention_tensor(a, tensor)->name,
                    producer < 0 ? "not computed" : a->recognition->builder.graph->nodes.at[producer].op->name);
 }
-
-/* Operands ------------------------------------------------------------------------------------------------------ */
 
 static bool has_shape(const struct tensor *t, int n, const int64_t *shape) {
     return t->ndim == n && memcmp(t->dims, shape, (size_t)n * sizeof *shape) == 0;
@@ -216,8 +212,6 @@ static bool fits(const struct attention *a, const struct tensor *t, int64_t head
            memcmp(t->dims, a->lead.dims, (size_t)(n - 1) * sizeof *t->dims) == 0;
 }
 
-/* Masks --------------------------------------------------------------------------------------------------------- */
-
 /* The extent of a mask in dimension `dim` of scores of n dimensions, to which it is broadcast. */
 static int64_t mask_extent(const struct tensor *t, int n, int dim) {
     int own = dim - (n - t->ndim);
@@ -320,8 +314,6 @@ static bool make_operands(struct attention *a, bool share) {
     recognition->ninputs = 3;
     return kv > 0 && heads % kv == 0 && fits(a, q, heads) && fits(a, k, kv) && fits(a, v, kv);
 }
-
-/* The match ------------------------------------------------------------------------------------------------------ */
 
 /* Note [Flash attention]
  * If the user asks for FlashAttention and the target has it, attention becomes FlashAttention. That has a gradient, so

@@ -11,8 +11,6 @@
 
 enum { FIRST_SCALE = 65536, GROWTH_INTERVAL = 2000 }; /* GradScaler's defaults */
 
-/* The option ------------------------------------------------------------------------------------------------------- */
-
 static int read_dtype(struct amp *amp, const char *text, size_t length, struct diags *diags) {
     static const enum rt_dtype halves[] = {RT_BF16, RT_F16};
     for (size_t i = 0; i < 2; i++)
@@ -65,8 +63,6 @@ int amp_parse(struct amp *amp, const char *text, struct arena *arena, struct dia
     amp->matched = ARENA_ARRAY(arena, bool, amp->rules.n + 1);
     return 0;
 }
-
-/* The pass -------------------------------------------------------------------------------------------------------- */
 
 struct caster {
     struct rewrite rewrite;

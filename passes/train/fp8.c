@@ -18,8 +18,6 @@
 
 enum { HISTORY = 1024 };
 
-/* The option ------------------------------------------------------------------------------------------------------- */
-
 static int read_count(const char *text, double most, double *value) {
     char *end;
     *value = (double)strtoll(text, &end, 10);
@@ -51,8 +49,6 @@ int fp8_parse(struct fp8 *fp8, const char *text, struct arena *arena, struct dia
         return diag_error(diags, 202, EXIT_USAGE, "--fp8", "'%.*s' is neither hybrid nor e4m3", (int)name, text);
     return key_options_read(&keys, text, fp8, arena, diags);
 }
-
-/* The layers ------------------------------------------------------------------------------------------------------- */
 
 struct marking {
     struct rewrite rewrite;
@@ -136,8 +132,6 @@ static int choose(struct marking *m, const struct node *node) {
     if (!verdict.included) return leave_out(m, node, why);
     return diag_error(m->builder.diags, 425, EXIT_LIMIT, node->name, "--fp8 includes this layer: %s", why);
 }
-
-/* Marking ---------------------------------------------------------------------------------------------------------- */
 
 /* The wanted name, with a number appended if another tensor has it. */
 static const char *name_for(struct marking *m, const char *wanted, int tensor) {

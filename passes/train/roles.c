@@ -38,8 +38,6 @@ const struct weight_role *weight_role_of(const struct weight_roles *roles, const
     return NULL;
 }
 
-/* Deciding --------------------------------------------------------------------------------------------------------- */
-
 /* Per tensor: it is a float weight that may be a parameter or a constant. One that the model itself updates, such as a
  * running statistic, is neither. */
 static bool *find_candidates(const struct evidence *e) {
@@ -84,8 +82,6 @@ static void decide(struct graph *graph, const struct evidence *e, int t, const s
     }
     if (constant || (option && option->frozen)) make_constant(graph, t, constant, context->training);
 }
-
-/* Telling ---------------------------------------------------------------------------------------------------------- */
 
 enum { MOST_NAMED = 3 };
 

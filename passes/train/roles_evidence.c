@@ -7,8 +7,6 @@
 #include "ir/op.h"
 #include "passes/train/roles.h"
 
-/* Names ---------------------------------------------------------------------------------------------------------- */
-
 enum name_kind name_kind_of(const char *name) {
     static const struct {
         const char *glob;
@@ -62,8 +60,6 @@ static bool has_elements_of_member(enum name_kind kind, const struct sources *so
     const bool moved = kind == KIND_NUMBER || kind == KIND_MOVED;
     return moved && sources->members == 1 && sources->members + sources->numbers == sources->all;
 }
-
-/* How it is read --------------------------------------------------------------------------------------------------- */
 
 static bool moves(const struct node *node) {
     static const enum op_id names[] = {OP_Cast,    OP_Concat, OP_Expand, OP_Gather,    OP_Pad,
@@ -232,8 +228,6 @@ static bool is_kept_from_zero(const struct evidence *e, const struct node *node,
     return op_is_listed(node->op, names) && all_uses(e, node->outputs[0], reads_away_from_zero);
 }
 
-/* Values ----------------------------------------------------------------------------------------------------------- */
-
 /* Element i of the stored bytes, which must be in memory. */
 static double value_at(const struct tensor *tensor, int64_t i) {
     return eval_load(tensor->data, tensor->stored.dtype, i).f;
@@ -324,8 +318,6 @@ static bool has_sinusoids(const struct tensor *tensor) {
     const int64_t few = table.first + FEW_ROWS;
     return (table.rows <= few || all_solve(&table, few)) && all_solve(&table, table.rows);
 }
-
-/* All together ----------------------------------------------------------------------------------------------------- */
 
 unsigned evidence_of(const struct evidence *e, int w) {
     const struct tensor *t = tensor_of(e, w);

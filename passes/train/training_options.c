@@ -27,8 +27,6 @@ static bool is_called(const char *text, const char *name) {
     return strlen(name) == length && strncmp(text, name, length) == 0;
 }
 
-/* Optimizers ------------------------------------------------------------------------------------------------------ */
-
 static const char *names_of_all(struct arena *arena) {
     const char *all = "";
     for (int i = 0; i < noptimizers; i++)
@@ -131,15 +129,11 @@ int optimizers_check(const struct training *training, struct arena *arena, struc
     return status;
 }
 
-/* Schedules ------------------------------------------------------------------------------------------------------- */
-
 int lr_schedule_parse(struct rt_lr_schedule *schedule, const char *text, struct diags *diags) {
     struct rt_reason why;
     if (rt_lr_schedule_parse(schedule, text, &why)) return 0;
     return diag_error(diags, 205, EXIT_USAGE, "--lr-schedule", "%s", why.text);
 }
-
-/* Rules for parameters -------------------------------------------------------------------------------------------- */
 
 static bool is_word(const char *at, size_t length, const char *word) {
     return length == strlen(word) && strncmp(at, word, length) == 0;
@@ -271,8 +265,6 @@ int parameter_rules_check(const struct training *training, const struct graph *g
         if (check_pattern("--init", training->inits.at[i].pattern, false, graph, roles, diags) < 0) status = -1;
     return status;
 }
-
-/* Initial values -------------------------------------------------------------------------------------------------- */
 
 static const struct init inits[] = {
 #define INIT(name, kind, ...) {#name, "RT_INIT_" #kind, __VA_ARGS__},

@@ -14,8 +14,6 @@ const struct rt_lr_schedule_row rt_lr_schedule_rows[RT_LR_SCHEDULES] = {
 #undef SCHEDULE
 };
 
-/* Parsing ---------------------------------------------------------------------------------------------------------- */
-
 /* The place where an option begins in a list of them, NULL: it is not there. `ends`: what may follow a name. */
 static const char *find_word(const char *list, const char *word, size_t length, const char *ends) {
     for (const char *at = list; *at; at += strcspn(at, " "), at += *at == ' ')
@@ -103,8 +101,6 @@ bool rt_lr_schedule_parse(struct rt_lr_schedule *schedule, const char *text, str
     return schedule->decay <= schedule->steps - schedule->warmup || !falls ||
            rt_refuse(why, "warmup and decay are more than all steps");
 }
-
-/* Factors ---------------------------------------------------------------------------------------------------------- */
 
 struct factor {
     double start, after;

@@ -297,7 +297,7 @@ static inline int64_t rt_numbered(const struct rt *rt, int64_t micro) {
 
 /* Micro-batches of rt_infer_step, and the port of the tensors that it takes or gives: those of all micro-batches. */
 int rt_inferred_micro_batches(const struct rt_program *program);
-/* core/sizes.c: sizes that are chosen at run time. ----------------------------------------------------------------- */
+/* core/sizes.c: sizes that are chosen at run time. */
 
 /* The number of the extent that a port's dimension is; -1: it is fixed. */
 static inline int rt_open_extent(int64_t dim) {

@@ -51,8 +51,6 @@ int rt_state_truncate(struct rt *rt, int64_t length) {
     return RT_OK;
 }
 
-/* Files ------------------------------------------------------------------------------------------------------------ */
-
 /* Begins a rank's file: behind it are the replaced states, then the rows of each cache, block after block. */
 struct header {
     char magic[16];

@@ -248,8 +248,6 @@ int rt_give_micro_batch(struct rt *rt, void *const *outputs, int micro) {
     return RT_OK;
 }
 
-/* Inference -------------------------------------------------------------------------------------------------------- */
-
 int rt_inferred_micro_batches(const struct rt_program *program) {
     return program->micro_batches > 1 ? program->micro_batches : 1;
 }

@@ -90,8 +90,6 @@ int rt_end_sums(struct rt *rt) {
     return RT_OK;
 }
 
-/* Sums along an axis ---------------------------------------------------------------------------------------------- */
-
 static bool is_replica_axis(const struct rt *rt, int axis) {
     return axis >= rt->program->mesh.naxes;
 }

@@ -100,8 +100,6 @@ static inline __device__ rt_flash_lines<T> rt_flash_of_keys(const A &call, const
     return rt_flash_head(x, call.shape, (uint32_t)call.shape.kv, head);
 }
 
-/* --- Scores --- */
-
 /* Offsets of a row's masks, and the first and the last key that it sees. */
 struct rt_flash_row {
     int64_t keep, bias;
@@ -193,8 +191,6 @@ template <class T> static inline __device__ int rt_flash_begin(const rt_flash<T>
     const int first = hidden ? rt_flash_first(call, row) : 0;
     return (first < call.s ? first : call.s) / keys * keys;
 }
-
-/* --- Tiles --- */
 
 /* Starts copying COUNT lines from `first` on, of `lines` lines of `width` elements, to shared memory, padded with
  * zeros. */
@@ -300,8 +296,6 @@ template <class T>
 static inline __device__ rt_flash_lines<float> rt_flash_sums(const rt_flash<T> &call, uint32_t head, int width) {
     return {call.shape.sums + (int64_t)head * call.t * width, width};
 }
-
-/* --- Forward --- */
 
 /* Per-thread state of its two rows. */
 struct rt_flash_rows_of {
@@ -472,8 +466,6 @@ static __global__ void __launch_bounds__(rt_flash_tiles<E, D>::threads, rt_flash
             rt_flash_put<E>(rt_flash_of_rows(call, y, head), row + first, call.t, call.e, out, factor[0], factor[1]);
     }
 }
-
-/* --- Calls --- */
 
 /* True if rows, keys, and heads times tiles fit 32-bit counters. */
 static inline bool rt_flash_fits(const rt_attention &shape) {

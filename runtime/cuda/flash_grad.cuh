@@ -308,8 +308,6 @@ static __global__ void __launch_bounds__(rt_flash_tiles<E, D>::threads, rt_flash
     }
 }
 
-/* --- Calls --- */
-
 template <class E, int D, class T = typename E::type>
 RT_FAMILY int rt_flash_attention_grad(struct rt *rt, const rt_strided<T> &dq, const rt_strided<T> &dk,
                                       const rt_strided<T> &dv, const rt_strided<const T> &dy,

@@ -24,7 +24,7 @@
 #include "topk.cuh"
 #include "window.cuh"
 
-/* --- rt.h, with structs and arrays as arguments --- */
+/* rt.h, with structs and arrays as arguments */
 
 static inline int64_t rt_window_before(struct rt *rt, int axis, const struct rt_placement &window) {
     return rt_window_before(rt, axis, &window);

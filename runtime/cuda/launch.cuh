@@ -191,8 +191,6 @@ static inline int rt_launch(struct rt *rt, void (*kernel)(P...), int64_t blocks,
     return rt_note(rt, cudaLaunchKernelEx(&config, kernel, arguments...));
 }
 
-/* --- Points --- */
-
 /* Loop over the thread's points of [0, count). Counts below 2^31 use 32-bit indices, whose division is cheap. */
 #define RT_POINTS_OF(type, point, count)                                                                               \
     for (type point = (type)blockIdx.x * (type)blockDim.x + (type)threadIdx.x; point < (type)(count);                  \
@@ -213,8 +211,6 @@ template <class F> static __global__ void rt_points_kernel(int64_t count, F body
 template <class F> static inline int rt_points(struct rt *rt, int64_t count, F body) {
     return rt_launch_points(rt, rt_points_kernel<F>, count, count, body);
 }
-
-/* --- Rows --- */
 
 template <class F> static __global__ void rt_rows_kernel(int64_t rows, F body) {
     for (int64_t row = blockIdx.x; row < rows; row += gridDim.x) body(row);
@@ -250,8 +246,6 @@ struct rt_product_of {
     template <class T> static T identity() { return 1; }
     template <class T> __host__ __device__ T operator()(T a, T b) const { return a * b; }
 };
-
-/* --- Vectors --- */
 
 static constexpr size_t RT_VECTOR_BYTES = 16; /* of an access */
 
@@ -307,8 +301,6 @@ template <class T> static inline bool rt_is_wide(int64_t count, std::initializer
     for (const void *place : places) wide = wide && (uintptr_t)place % RT_VECTOR_BYTES == 0;
     return wide;
 }
-
-/* --- Types --- */
 
 /* Accumulation type of T. */
 template <class T> struct rt_sum_type;
@@ -383,8 +375,6 @@ using rt_i64 = rt_plain<int64_t>;
 using rt_i32 = rt_plain<int32_t>;
 struct rt_bf16 : rt_half<rt_element_bf16, RT_BF16> {};
 struct rt_fp16 : rt_half<rt_element_fp16, RT_F16> {};
-
-/* --- Names --- */
 
 /* A function that is compiled only if it is called. */
 #define RT_ON_CALL template <int used = 0> static inline

@@ -147,8 +147,6 @@ template <int left> static inline void rt_copies_wait() {
 }
 #endif
 
-/* --- Operands --- */
-
 /* Operand in shared memory, p being the index summed over: element p of line i, lines contiguous ... */
 template <class T> struct rt_lines_of_tile {
     const T *at;
@@ -196,8 +194,6 @@ template <class E, int N> struct rt_result_of_tile {
         for (int r = 0; r < 2; r++) to[r] = __shfl_sync(RT_ALL_LANES, at[p / 8][2 * r + p % 2], owner);
     }
 };
-
-/* --- Products --- */
 
 /* sums(16,8 N) += a(16,depth) b(8 N,depth)^T, depth a multiple of 16, N of 2. */
 template <class E, int N, class A, class B>

@@ -6,8 +6,6 @@
 
 #include "reduce.cuh"
 
-/* --- Products --- */
-
 template <class E> static inline int rt_plain_product(struct rt *rt, const rt_product &product) {
     using T = typename E::type;
     using A = typename E::sum;
@@ -95,8 +93,6 @@ RT_FAMILY int rt_matmul_summed(struct rt *rt, T *y, const T *a, const T *b, int6
 RT_NUMBERS(RT_CUDA_PRODUCT)
 RT_HALVES(RT_CUDA_PRODUCT)
 
-/* --- Attention --- */
-
 /* Offset of row `row` of (b.., heads, t) in a broadcast mask; *step: distance between keys. */
 static inline __device__ int64_t rt_mask_row(const rt_dims &dims, const rt_dims &q, int ndim, int64_t row,
                                              int64_t *step) {
@@ -161,8 +157,6 @@ RT_FAMILY int rt_attention_by_products(struct rt *rt, const rt_strided<T> &y, co
 
 RT_NAME(rt_attention_f32, rt_attention_by_products<rt_f32>)
 RT_NAME(rt_attention_f64, rt_attention_by_products<rt_f64>)
-
-/* --- Rotary embedding --- */
 
 /* Rows of the last dimension of y, and steps in y, x, cos and sin, in elements; 0: repeated. */
 struct rt_rope_rows {

@@ -7,8 +7,6 @@
 
 #include "move.cuh"
 
-/* --- Reductions --- */
-
 /* Less than every number, and more. */
 template <class T> struct rt_limits {
     using of = std::numeric_limits<T>;
@@ -206,8 +204,6 @@ RT_NUMBERS(RT_CUDA_REDUCE)
     RT_NAME(rt_reduce_sum_##s, rt_reduce<rt_##s, rt_sum_of>)                                                           \
     RT_NAME(rt_reduce_max_##s, rt_reduce_order<rt_##s, rt_max_of>)
 RT_HALVES(RT_CUDA_REDUCE_HALF)
-
-/* --- Softmax --- */
 
 /* The larger, NaN apart. */
 struct rt_most_of {

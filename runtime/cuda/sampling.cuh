@@ -98,8 +98,6 @@ RT_FAMILY int rt_sample_points_grad(struct rt *rt, T *dpoints, const T *dy, cons
     });
 }
 
-/* --- Regions --- */
-
 /* A batch index as an index into the images; -1 after a fault. */
 static __device__ inline int64_t rt_roi_image(const rt_index &index, int64_t r, int64_t n) {
     const int64_t value = rt_index_value(index, r);

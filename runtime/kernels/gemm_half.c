@@ -30,8 +30,6 @@ static const uint16_t *panel_of(const struct rt_packed_half *product, int64_t p,
     return product->b + rt_pair_place(product->k, p, j);
 }
 
-/* Widened operands ------------------------------------------------------------------------------------------------ */
-
 static const struct widening {
     void (*row)(float *to, const uint16_t *from, int64_t n);
     void (*panel)(float *to, const uint16_t *from, int64_t depth);
@@ -122,8 +120,6 @@ static void add_pairs(float *sum, const struct rt_packed_half *product, const st
                                           .depth = part->depth,
                                           .first = part->p == 0});
 }
-
-/* Blocks ---------------------------------------------------------------------------------------------------------- */
 
 static void finish_wide(const struct rt_packed_half *product, const float *sum, struct rt_block at) {
     for (int64_t i = 0; i < at.rows; i++)

@@ -61,8 +61,6 @@ INLINED __m512i elements_at(const uint16_t *from, int64_t n) {
     return _mm512_maskz_loadu_epi16(n >= 32 ? 0xffffffffu : (1u << n) - 1, from);
 }
 
-/* Operands -------------------------------------------------------------------------------------------------------- */
-
 /* Elements of two rows, side by side: of the first 16 columns, and of those behind them. */
 INLINED __m512i pairs_of_rows(__m512i even, __m512i odd, int behind) {
     const __m512i order = _mm512_add_epi16(_mm512_set1_epi16((short)(behind ? 16 : 0)),
@@ -119,8 +117,6 @@ TARGET static void pack_columns(uint16_t *panel, const uint16_t *b, int64_t b_ro
 static void pack(uint16_t *panel, const uint16_t *b, int64_t b_row, int trans, int64_t depth, int64_t width) {
     (trans ? pack_columns : pack_rows)(panel, b, b_row, depth, width);
 }
-
-/* Products -------------------------------------------------------------------------------------------------------- */
 
 /* sum(rows,RT_PANEL) (+)= left b(depth,RT_PANEL), where row i's pair of (p, p + 1) is at left[i * row + p * step];
  * rows, row and step are constants after inlining. */
@@ -223,8 +219,6 @@ void rt_pairs_add(const struct rt_pairs_block *block) {
         }
     }
 }
-
-/* Whole products -------------------------------------------------------------------------------------------------- */
 
 struct product {
     uint16_t *y;

@@ -44,7 +44,7 @@ struct work {
     int32_t row_sum[ROWS_AT_ONCE]; /* of unsigned x */
 };
 
-/* Packing of w that is not stored in panels ------------------------------------------------------------------------ */
+/* Packing of w that is not stored in panels */
 
 /* Columns [0, width) of (n,k). */
 static void pack_turned(int8_t *to, const uint8_t *w, int64_t row, int64_t depth, int64_t width) {
@@ -104,8 +104,6 @@ static void pack(struct work *work, int64_t p, int64_t depth) {
         clear_edge(panel, depth, width);
     }
 }
-
-/* Zero points ------------------------------------------------------------------------------------------------------ */
 
 static int32_t zero_at(const struct rt_quad_product *t, int64_t column) {
     const int64_t at = t->per_column ? column : 0;
@@ -169,8 +167,6 @@ static void subtract_zeros(struct work *work, int64_t first, int64_t rows) {
         for (int64_t j = 0; j < work->width; j++) sum[j] = (int32_t)((uint32_t)sum[j] - row * (uint32_t)work->zero[j]);
     }
 }
-
-/* Blocks ----------------------------------------------------------------------------------------------------------- */
 
 CLONES static void copy_rows(uint8_t *to, const struct rt_quad_product *t, int64_t row, int64_t rows, int64_t p,
                              int64_t depth) {
@@ -259,8 +255,6 @@ static void multiply(const struct rt_quad_product *product, struct rt_block bloc
             multiply_rows(&work, block.row + i, min_i64(block.rows - i, ROWS_AT_ONCE));
     }
 }
-
-/* Tiles ------------------------------------------------------------------------------------------------------------ */
 
 enum { PLAIN_ROWS = 4 };
 

@@ -51,8 +51,6 @@ struct dump_place {
     int64_t written; /* last step that wrote it; 0: none */
 };
 
-/* Copying ---------------------------------------------------------------------------------------------------------- */
-
 static enum rt_dtype numpy_type(enum rt_dtype dtype) {
     if (dtype == RT_BF16 || rt_dtypes[dtype].kind == RT_KIND_CODE_FLOAT) return RT_F32;
     if (rt_dtypes[dtype].kind == RT_KIND_CODE_INT) return RT_I8;
@@ -142,8 +140,6 @@ static void *dump_copy(struct rt *rt, const struct dump_tensor *tensor, const st
     free(raw);
     return out;
 }
-
-/* Regions ---------------------------------------------------------------------------------------------------------- */
 
 /* A dimension's share of each block (Note [Nested cuts] in base/shape/part.h). */
 struct share {
@@ -252,8 +248,6 @@ struct dump {
     bool active, failed;
 };
 
-/* Reading the manifest --------------------------------------------------------------------------------------------- */
-
 /* How many numbers the list has; of a number that follows from open sizes it has the formula. */
 static int numbers_of(const struct rt *rt, const struct rt_json *list, int64_t *out, int most) {
     int n = 0;
@@ -348,8 +342,6 @@ static bool read_lists(struct dump *d, const struct rt_json *root) {
     return ok;
 }
 
-/* Paths ------------------------------------------------------------------------------------------------------------ */
-
 static bool make_directory(struct dump *d, const char *path) {
     if (mkdir(path, 0777) == 0 || errno == EEXIST) return true;
     fail_with(d->self, EXIT_SYSTEM, RT_CODE_WRITE, "cannot make directory '%s': %s", rt_quote_text(path).text,
@@ -384,8 +376,6 @@ static bool place_directory(struct dump *d, char *path, bool of_micro) {
     }
     return true;
 }
-
-/* Writing ---------------------------------------------------------------------------------------------------------- */
 
 static bool write_line(struct dump *d, struct rt_json_writer *w) {
     struct rt_reason why;
@@ -477,8 +467,6 @@ static void write_value(struct dump *d, struct dump_place *place) {
     free(values);
 }
 
-/* Observing -------------------------------------------------------------------------------------------------------- */
-
 static void write_matching(struct dump *d, bool before) {
     for (int i = 0; i < d->nplaces && !d->failed; i++) {
         struct dump_place *place = &d->places[i];
@@ -531,8 +519,6 @@ int dump_end_step(struct dump *d) {
     if (!d->failed && fflush(d->index) != 0) fail_write(d, "the dump's index", errno);
     return d->failed ? d->self->status : RT_OK;
 }
-
-/* Opening and closing ---------------------------------------------------------------------------------------------- */
 
 /* Rank 0 makes the directory and says what is in it. */
 static int begin_directory(struct dump *d) {

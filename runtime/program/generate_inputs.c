@@ -152,8 +152,6 @@ static int64_t extent_of(char letter, const struct step *step) {
     }
 }
 
-/* Opening ---------------------------------------------------------------------------------------------------------- */
-
 static int fail_input(struct feeder *feeder, int exit, int input, const char *what) {
     return fail_with(feeder->self, exit, RT_CODE_INPUT, "input '%s' %s",
                      rt_quote_text(feeder->self->job->manifest.inputs[input]).text, what);
@@ -205,8 +203,6 @@ void feeder_free(struct feeder *feeder) {
     free(feeder->values);
     free(feeder);
 }
-
-/* Sizes ------------------------------------------------------------------------------------------------------------ */
 
 /* What the program has for dimension d of the ids: one size, or a range. */
 static struct rt_size range_of(const struct feeder *feeder, int d) {
@@ -298,8 +294,6 @@ static int check_extents(struct feeder *feeder, const struct step *step) {
     }
     return RT_OK;
 }
-
-/* Values ----------------------------------------------------------------------------------------------------------- */
 
 /* Room for the input's values, as integers, and for the input. */
 static int make_room(struct feeder *feeder, struct fed *fed, int64_t count, size_t bytes) {

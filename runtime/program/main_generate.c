@@ -43,8 +43,6 @@ static int fail_memory(struct generator *g) {
     return fail_with(g->self, EXIT_LIMIT, RT_CODE_MEMORY, "out of memory");
 }
 
-/* Prompts ---------------------------------------------------------------------------------------------------------- */
-
 static int broadcast(struct generator *g, void *data, size_t bytes) {
     const int status = g->rt->comm->driver->broadcast(g->rt->comm, data, bytes, 0);
     return status ? fail_rank(g->self, g->rt, rt_fail_comm(g->rt, g->rt->comm, status)) : RT_OK;
@@ -119,8 +117,6 @@ static int open_prompts(struct generator *g) {
     free(prompts.lengths);
     return status;
 }
-
-/* Logits ----------------------------------------------------------------------------------------------------------- */
 
 static const struct rt_port *logits_port(const struct generator *g) {
     return &g->rt->program->outputs[g->generation.logits];
@@ -219,8 +215,6 @@ static int choose_all(struct generator *g, struct window window) {
     return RT_OK;
 }
 
-/* Ends ------------------------------------------------------------------------------------------------------------- */
-
 static bool is_end(const struct generator *g, int64_t id) {
     for (int64_t i = 0; i < g->generation.ends.n; i++)
         if (g->generation.ends.at[i] == id) return true;
@@ -275,8 +269,6 @@ static bool all_ended(const struct generator *g) {
     return true;
 }
 
-/* Steps ------------------------------------------------------------------------------------------------------------ */
-
 static int count_step(struct generator *g, bool in_prompt, double ms) {
     if (ms > g->longest) g->longest = ms;
     *(in_prompt ? &g->spent.prompt_ms : &g->spent.ms) += ms;
@@ -320,8 +312,6 @@ static int generate(struct generator *g) {
     g->self->interrupted = g->stopping && !all_ended(g);
     return RT_OK;
 }
-
-/* The result ------------------------------------------------------------------------------------------------------- */
 
 /* Gives the job the new tokens of all rows. */
 static int keep_result(struct generator *g) {

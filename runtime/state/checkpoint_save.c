@@ -350,8 +350,6 @@ int rt_save(struct rt *rt, const char *directory, const struct rt_position *posi
     return status;
 }
 
-/* In the background ------------------------------------------------------------------------------------------------ */
-
 static int64_t bytes_of_mine(const struct saving *s, enum rt_saved_kind kind) {
     int64_t bytes = 0;
     for (int i = 0; i < s->kept.n[kind]; i++)

@@ -14,8 +14,6 @@
 
 enum { CODE_CHECKPOINT = 805 };
 
-/* ---- info ---- */
-
 static int parts_of(const struct rt_saved_tensor *tensor) {
     int n = 0;
     for (const struct rt_saved_part *part = tensor->parts; part; part = part->next) n++;
@@ -94,8 +92,6 @@ static int ckpt_info(struct cli *cli, struct checkpoint *checkpoint) {
     return 0;
 }
 
-/* ---- verify ---- */
-
 /* Every element must be in exactly one part. The parts are regions of one tensor: they are disjoint if no two have an
  * element in common, and complete if their sizes add up. */
 static bool has_common(void *context, int64_t from, int64_t to, int64_t count, struct rt_reason *why) {
@@ -140,8 +136,6 @@ static int ckpt_verify(struct cli *cli, struct checkpoint *checkpoint) {
     return cli_confirm(cli, arena_printf(cli->arena, "%s: %d tensors in %d files are intact\n", checkpoint->path, n,
                                          rt_saved_files(checkpoint->saved)));
 }
-
-/* ---- diff ---- */
 
 /* A pass over two tensors of equal shape, piece by piece. */
 struct difference {
@@ -244,8 +238,6 @@ static int ckpt_diff(struct cli *cli, struct checkpoint *a) {
     checkpoint_close(&b);
     return status ? status : different ? EXIT_MISMATCH : 0;
 }
-
-/* ---- the verb ---- */
 
 static int merge(struct cli *cli, struct checkpoint *checkpoint) {
     return checkpoint_merge(cli, checkpoint, cli->options->operands[1]);

@@ -30,8 +30,6 @@ struct export {
     int trained;                /* parameters so far */
 };
 
-/* ---- values ---- */
-
 static void *complete_tensor(struct export *export, const struct rt_saved_tensor *tensor) {
     const struct rt_region whole = rt_region_whole(tensor->dims, tensor->ndim);
     const int64_t elements = checkpoint_elements(tensor);
@@ -84,8 +82,6 @@ static unsigned char *values_for(struct export *export, const struct original *o
     *bytes = (size_t)original->times * once;
     return out;
 }
-
-/* ---- which parameter an initializer has ---- */
 
 static bool has_dims(const struct onnx_tensor *value, const int64_t *dims, int ndim) {
     return value->ndim == ndim && memcmp(value->dims, dims, (size_t)ndim * sizeof *dims) == 0;
@@ -151,8 +147,6 @@ static const struct rt_saved_tensor *transposed_parameter(struct export *export,
     }
     return NULL;
 }
-
-/* ---- changing the model ---- */
 
 static ProtobufCBinaryData bytes_of(void *bytes, size_t count) {
     return (ProtobufCBinaryData){count, bytes};
@@ -247,8 +241,6 @@ static int change_model(struct export *export) {
     return diag_error(export->cli->diags, 805, EXIT_MISMATCH, export->model->place,
                       "the model has %d of the checkpoint's %d parameters", export->trained, wanted - copies);
 }
-
-/* ---- files ---- */
 
 static int write_model(struct export *export) {
     struct arena *arena = export->cli->arena;

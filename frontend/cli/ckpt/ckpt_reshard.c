@@ -8,8 +8,6 @@
 #include "frontend/driver/reuse/reuse_keys.h"
 #include "passes/plan/file/plan_text.h"
 
-/* ---- reading how tensors are cut ---- */
-
 /* Appends the cuts of a list of JSON objects with dim, blocks, unit and an axis: a number, or its name in `mesh`. */
 static bool read_cuts(const struct checkpoint_target *target, struct checkpoint_tensor *tensor,
                       const struct rt_json *list, const struct rt_json *mesh) {
@@ -33,8 +31,6 @@ static bool read_cuts(const struct checkpoint_target *target, struct checkpoint_
     }
     return true;
 }
-
-/* ---- dedup ---- */
 
 static int dedup_refused(struct checkpoint *from, struct cli *cli) {
     return diag_error(cli->diags, 805, EXIT_MISMATCH, from->path, "checkpoint.json does not describe its tensors");
@@ -90,8 +86,6 @@ int checkpoint_dedup(struct cli *cli, struct checkpoint *from, const char *out) 
     }
     return checkpoint_write(&target);
 }
-
-/* ---- reshard ---- */
 
 static int fail_manifest(struct cli *cli) {
     return diag_error(cli->diags, 803, EXIT_MISMATCH, NULL, "manifest.json does not describe the program's tensors");

@@ -41,7 +41,7 @@ static int copy_region(struct cli *cli, struct checkpoint *from, const struct rt
     return 0;
 }
 
-/* ---- written beside, then renamed ---- */
+/* written beside, then renamed */
 
 const char *checkpoint_beside(struct cli *cli, const char *out) {
     const size_t room = strlen(out) + RT_BESIDE_BYTES;
@@ -57,8 +57,6 @@ int checkpoint_publish(struct cli *cli, int directory, const char *out) {
     unlinkat(directory, beside, 0);
     return failed;
 }
-
-/* ---- merge ---- */
 
 static void put_bytes(void *to, const void *bytes, int64_t count) {
     rt_file_append(to, bytes, (size_t)count);
@@ -122,8 +120,6 @@ int checkpoint_merge(struct cli *cli, struct checkpoint *from, const char *out) 
     const int status = checkpoint_write_tensors(cli, from, out, all, n);
     return status ? status : cli_confirm(cli, arena_printf(cli->arena, "%s: %d parameters\n", out, n));
 }
-
-/* ---- writing a checkpoint ---- */
 
 static int coordinate(const struct checkpoint_target *target, int rank, int axis) {
     int coordinates[RT_MAX_AXES];

@@ -47,8 +47,6 @@ struct dumped {
 enum { RANKS_MOST = 1 << 20 };
 #define INDEX_LIMIT ((size_t)1 << 30)
 
-/* Reading an index ------------------------------------------------------------------------------------------------- */
-
 static const char *text_of(const struct rt_json *entry, const char *key, const char *otherwise) {
     const char *text = rt_json_text(rt_json_member(entry, key));
     return text ? text : otherwise;
@@ -159,8 +157,6 @@ static int read_dump(struct dumped *dumped, const char *path, struct cli *cli) {
     return 0;
 }
 
-/* Plain files ------------------------------------------------------------------------------------------------------ */
-
 static int digit_of(char c) {
     const char *digits = "0123456789ABCDEF0123456789abcdef", *at = c ? strchr(digits, c) : NULL;
     return at ? (int)(at - digits) % 16 : -1;
@@ -223,8 +219,6 @@ static int dumped_open(struct dumped *dumped, const char *directory, struct cli 
     close(found);
     return read_dump(dumped, path, cli);
 }
-
-/* Values ----------------------------------------------------------------------------------------------------------- */
 
 /* The complete tensor that is put together. */
 struct whole {
@@ -360,8 +354,6 @@ struct comparison {
     int different, first; /* number of pairs that differ; the first of them, -1: none */
 };
 
-/* Pairs ------------------------------------------------------------------------------------------------------------ */
-
 static int64_t last_if_none(int64_t micro) {
     return micro < 0 ? INT64_MAX : micro;
 }
@@ -410,8 +402,6 @@ static void find_pairs(struct comparison *c) {
             VEC_PUSH(arena, &c->only_b, &c->b.all.at[in_b.entries[i].value]);
     if (c->pairs.n) qsort(c->pairs.at, (size_t)c->pairs.n, sizeof *c->pairs.at, compare_order);
 }
-
-/* Differences ------------------------------------------------------------------------------------------------------ */
 
 /* NaN and infinities are equal to themselves, and infinitely far from all else. */
 static double apart(double a, double b) {
@@ -475,8 +465,6 @@ static int compare_all(struct comparison *c) {
     }
     return 0;
 }
-
-/* Reports ---------------------------------------------------------------------------------------------------------- */
 
 static void list_index(const struct dumped_tensor *t, int64_t at, int64_t *index) {
     for (int d = t->ndim - 1; d >= 0; d--) {
@@ -596,8 +584,6 @@ static int print_json(const struct comparison *c) {
     rt_json_close(w, '}');
     return cli_print_json(c->cli, w);
 }
-
-/* The verb --------------------------------------------------------------------------------------------------------- */
 
 static int read_bound(struct cli *cli, const char *option, const char *text, double *out) {
     char *end;

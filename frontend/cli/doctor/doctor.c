@@ -94,8 +94,6 @@ static struct finding doctor_probe(struct cli *cli) {
     return (struct finding){FAILED, "compiled program", NULL, "see the errors below"};
 }
 
-/* ---- processor ---- */
-
 struct feature {
     const char *name;
     bool (*supported)(void);
@@ -163,8 +161,6 @@ static struct finding doctor_processor(struct arena *arena) {
                             "kernels use portable code"};
 }
 
-/* ---- control groups ---- */
-
 /* Finds the control group of this process: for a controller of cgroups version 1, or "" for version 2, whose line in
  * /proc/self/cgroup is "0::PATH". */
 static bool find_group(const char *controller, char *path, size_t bytes) {
@@ -231,8 +227,6 @@ static struct finding doctor_cores(struct arena *arena) {
     return (struct finding){LIMITED, "cores", text, hint};
 }
 
-/* ---- memory ---- */
-
 static int64_t memory_limit(void) {
     struct rlimit space;
     int64_t least = INT64_MAX;
@@ -258,8 +252,6 @@ struct findings {
 };
 
 static const char *const verdicts[] = {[FOUND] = "ok", [LIMITED] = "limited", [ABSENT] = "absent", [FAILED] = "failed"};
-
-/* ---- programs ---- */
 
 const char *doctor_find_program(const char *name, struct arena *arena) {
     const char *path = getenv("PATH");
@@ -310,8 +302,6 @@ static struct finding find_pkg_config(struct arena *arena) {
                                     : "needed only to embed a model in a C program, or to build with make alone"};
 }
 
-/* ---- libraries ---- */
-
 static struct finding find_runtime(struct arena *arena) {
     struct build_runtime runtime = build_runtime(arena);
     if (runtime.library) {
@@ -340,8 +330,6 @@ static struct finding find_memfd(struct arena *arena) {
     return (struct finding){FOUND, "shared memory", "memfd", NULL};
 }
 
-/* ---- several hosts ---- */
-
 static struct finding find_mpi(struct arena *arena) {
     const char *path = doctor_find_program("mpirun", arena);
     if (!path) path = doctor_find_program("mpiexec", arena);
@@ -349,7 +337,7 @@ static struct finding find_mpi(struct arena *arena) {
                             "starts ranks on several hosts (--comm mpi)"};
 }
 
-/* ---- GPUs: what --target cuda needs ---- */
+/* GPUs: what --target cuda needs */
 
 static struct finding find_gpu(struct arena *arena) {
     static const char *const absent[] = {[GPU_NO_DRIVER] = "no driver; programs of --target cuda need one",
@@ -393,8 +381,6 @@ static struct finding find_cudnn(struct arena *arena) {
     return (struct finding){text ? FOUND : ABSENT, "cuDNN", text,
                             text ? NULL : "without it, convolutions on GPUs use rankc's own kernels"};
 }
-
-/* ---- the examination ---- */
 
 static struct finding (*const examinations[])(struct arena *arena) = {
     doctor_processor, doctor_cores, doctor_memory, find_make, find_compiler, find_pkg_config, find_runtime,

@@ -24,8 +24,6 @@ struct families {
     VEC(struct family) all;
 };
 
-/* ---- the tables ---- */
-
 static bool is_default_domain(const struct family *family) {
     return !*family->forms->domain;
 }
@@ -81,8 +79,6 @@ static const char *dtypes_text(const struct family *family, struct arena *arena)
     return strbuf_text(&text);
 }
 
-/* ---- choosing ---- */
-
 /* How a word finds operators, most exact first: the first that finds any is taken. */
 enum { MATCH_EXACT, MATCH_ANY_CASE, MATCH_PART, MATCHES };
 
@@ -122,8 +118,6 @@ static int choose(struct cli *cli, struct families *chosen) {
                 VEC_PUSH(cli->arena, &chosen->all, all.all.at[i]);
     return chosen->all.n ? 0 : refuse_pattern(cli, &all, pattern);
 }
-
-/* ---- text ---- */
 
 static void print_table(const struct families *families, struct arena *arena) {
     printf("%-34s %-11s %-16s %s\n", "operator", "opsets", "becomes", "types");
@@ -189,8 +183,6 @@ static void print_one(const struct family *family, bool verbose, struct arena *a
     if (verbose) print_core(family->core);
     for (int i = 0; i < family->nforms; i++) print_form(family, i, arena);
 }
-
-/* ---- --json ---- */
 
 static void put_attributes(struct rt_json_writer *writer, const struct onnx_op *form) {
     struct onnx_attr attr;

@@ -54,8 +54,6 @@ struct check {
     VEC(const char *) inputs; /* arguments --input NAME=FILE */
 };
 
-/* Values ----------------------------------------------------------------------------------------------------------- */
-
 /* splitmix64: the same values in every run. */
 static uint64_t next_random(uint64_t *state) {
     uint64_t z = *state += 0x9e3779b97f4a7c15u;
@@ -94,8 +92,6 @@ static int write_values(struct check *check, const char *name, enum rt_dtype dty
     VEC_PUSH(check->arena, &check->inputs, arena_printf(check->arena, "%s=%s", name, path));
     return 0;
 }
-
-/* The program ------------------------------------------------------------------------------------------------------ */
 
 static enum rt_dtype input_type(const struct check *check, const struct user_op *user, int input) {
     static const struct {
@@ -331,8 +327,6 @@ static int run_program(struct check *check) {
                               : 0;
 }
 
-/* Comparison ------------------------------------------------------------------------------------------------------- */
-
 static int read_output(struct check *check, int output, struct rt_tensor *tensor) {
     struct rt_reason why;
     *tensor = (struct rt_tensor){0};
@@ -488,8 +482,6 @@ static int compare_all(struct check *check) {
     }
     return check->cli->diags->errors ? -1 : 0;
 }
-
-/* Report ----------------------------------------------------------------------------------------------------------- */
 
 static void find_subjects(struct check *check) {
     int64_t dims[RT_MAX_NDIM];

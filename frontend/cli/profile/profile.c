@@ -203,8 +203,6 @@ static int measure(struct profiling *p, struct seconds *seconds) {
     return 0;
 }
 
-/* What the machine is found to be -------------------------------------------------------------------------------- */
-
 static bool is_reduction(const struct probe *probe) {
     return probe->op == OP_ReduceSum;
 }

@@ -16,8 +16,6 @@ const struct gpu_probe_row gpu_probe_rows[GPU_PROBES] = {
 enum { STEPS = 64, OPERANDS = 3 };
 static const char program[] = "gpu";
 
-/* What is missing ------------------------------------------------------------------------------------------------- */
-
 /* The program that make would run: the first word of $NVCC, else nvcc. */
 static const char *nvcc_of(struct arena *arena) {
     const char *set = getenv("NVCC");
@@ -50,8 +48,6 @@ int profile_gpu_refuses(struct cli *cli) {
     /* architecture native is that of the GPU; with another one, programs are built without a GPU */
     return getenv("GPU_ARCH") ? 0 : find_gpu(cli, &gpu);
 }
-
-/* The program ----------------------------------------------------------------------------------------------------- */
 
 /* The shape of an operand. */
 static const char *shape_of(const struct gpu_probe_row *probe, int operand) {
@@ -107,8 +103,6 @@ static const char *graph_of(struct arena *arena) {
         strbuf_printf(&text, "output %%%d \"%s\"\n", result_number(i, 0), gpu_probe_rows[i].name);
     return strbuf_text(&text);
 }
-
-/* The trace ------------------------------------------------------------------------------------------------------- */
 
 /* Microseconds of a probe in the traced steps. */
 struct times {

@@ -13,8 +13,6 @@ static double seconds_of(const struct measured *measured, enum gpu_probe id) {
     return fmax(measured->seconds[id] - measured->machine->launch, 0.1 * measured->seconds[id]);
 }
 
-/* Products --------------------------------------------------------------------------------------------------------- */
-
 /* m, n or k, by the index of half_extents, of a product of (m, k) by (k, n). */
 static double product_extent(enum gpu_probe id, int which) {
     const struct gpu_probe_row *probe = &gpu_probe_rows[id];
@@ -68,8 +66,6 @@ static void find_attention(struct machine *machine, const struct measured *measu
     machine->half_head = shape_half(wide, most, narrow, least);
     machine->attention = fmin(most * (wide + machine->half_head) / wide * 128 / (128 + machine->half_head), 1);
 }
-
-/* Memory ----------------------------------------------------------------------------------------------------------- */
 
 /* Bytes that are read and written. */
 static double bytes_of(enum gpu_probe id) {

@@ -90,8 +90,6 @@ const char *show_text(const struct rt_json *value, struct arena *arena) {
     return str_escape(arena, value->text, (size_t)value->count, 120);
 }
 
-/* --json ----------------------------------------------------------------------------------------------------------- */
-
 static void copy_value(struct rt_json_writer *writer, const struct rt_json *value, enum rt_json_layout layout);
 
 static void copy_members(struct rt_json_writer *writer, const struct rt_json *value, enum rt_json_layout layout) {
@@ -312,8 +310,6 @@ static int write_page(const struct compiled_model *compiled, struct cli *cli) {
     return diag_refusal(cli->diags, 611, EXIT_SYSTEM, NULL, &why);
 }
 
-/* ---- text ---- */
-
 static void put_ports(struct strbuf *out, const struct compiled_model *compiled, const char *key) {
     const struct rt_json *port = rt_json_items(compiled->root, key);
     for (; port; port = port->next) {
@@ -489,8 +485,6 @@ static void put_schedule(struct strbuf *out, const struct compiled_model *compil
     put_slots(out, schedule, "slots_of_gradients", "that are sent or received in the backward pass");
 }
 
-/* ---- memory ---- */
-
 /* Ranks that need equal amounts of memory. */
 struct memory_row {
     int64_t bytes[MEMORY_KINDS];
@@ -586,8 +580,6 @@ static void put_whole_weights(struct strbuf *out, const struct compiled_model *c
                   format_bytes(all).text, show_text(rt_json_member(largest, "name"), out->arena),
                   format_bytes(stored_bytes(largest)).text);
 }
-
-/* ---- the verbs ---- */
 
 /* The largest number of that name among all ranks; -1: no rank has one. */
 static int64_t most_of(const struct compiled_model *compiled, const struct rt_json **classes, const char *key) {

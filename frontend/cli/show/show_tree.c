@@ -46,8 +46,6 @@ struct tree {
     bool verbose, has_stages;
 };
 
-/* ---- building ---- */
-
 const char *show_pattern(struct arena *arena, const char *text) {
     char *blanked = arena_strdup(arena, text), *to = blanked;
     for (const char *from = text; *from; from++) {
@@ -219,8 +217,6 @@ static void number_patterns(struct tree *tree) {
         map_put(&tree->patterns, key, pattern.length, scope->id);
     }
 }
-
-/* ---- printing ---- */
 
 static void put_line(struct strbuf *out, int depth, const char *name, const char *op, const char *what) {
     int columns = NAME_COLUMNS - 2 * depth;

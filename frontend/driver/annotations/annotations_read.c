@@ -14,8 +14,6 @@ struct reader {
     const char *where; /* the node */
 };
 
-/* Configuration ---------------------------------------------------------------------------------------------------- */
-
 static const Onnx__DeviceConfigurationProto *find_configuration(const Onnx__ModelProto *proto, const char *name) {
     if (!name && proto->n_configuration == 1) return proto->configuration[0];
     for (size_t i = 0; i < proto->n_configuration; i++)
@@ -137,8 +135,6 @@ static int read_mesh(struct reader *r) {
         return refuse_mesh(r, arena_printf(r->model->arena, "num_devices must be from 1 to %d", RT_MAX_RANKS));
     return mesh_of_names(r, mesh) ? 0 : default_mesh(r, mesh);
 }
-
-/* Tensors ---------------------------------------------------------------------------------------------------------- */
 
 static int refuse(const struct reader *r, const Onnx__ShardingSpecProto *spec, const char *why) {
     diag_error(r->diags, 435, EXIT_MALFORMED, r->where, "the sharding of %s %s",

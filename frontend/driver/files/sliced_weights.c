@@ -47,8 +47,6 @@ static int strange(const struct sliced_weights *weights) {
                       arena_printf(weights->arena, "%s/manifest.json", weights->directory), "\"weights\" is invalid");
 }
 
-/* Entries -------------------------------------------------------------------------------------------------------- */
-
 static const char *place_text(const struct sliced_weights *weights, int64_t file, int64_t offset, const char *dtype,
                               int64_t count) {
     return arena_printf(weights->arena, "%lld+%lld %s %lld", (long long)file, (long long)offset, dtype,
@@ -120,8 +118,6 @@ static bool read_entry(const struct rt_json *entry, struct sliced *sliced, struc
     return true;
 }
 
-/* Files ---------------------------------------------------------------------------------------------------------- */
-
 static void close_file(void *opened) {
     struct sliced_file *file = opened;
     rt_safetensors_free(&file->tensors);
@@ -189,8 +185,6 @@ static int find_copy(struct sliced_weights *weights, const struct tensor *tensor
     return find_slices(weights, sliced, weights->entries.at[index]) < 0 ? -1 : 1;
 }
 
-/* Putting together ----------------------------------------------------------------------------------------------- */
-
 struct scatter {
     const unsigned char *from;
     unsigned char *to;
@@ -233,8 +227,6 @@ int sliced_weights_attach(const char *directory, const struct rt_json *manifest,
         if (graph->tensors.at[t].kind == TENSOR_WEIGHT && attach_one(&weights, &graph->tensors.at[t]) < 0) return -1;
     return 0;
 }
-
-/* As files ------------------------------------------------------------------------------------------------------- */
 
 struct locating {
     struct sliced_weights *weights;

@@ -22,8 +22,6 @@ struct writer {
     bool failed;
 };
 
-/* Writing -------------------------------------------------------------------------------------------------------- */
-
 static void flush(struct writer *writer) {
     output_put(writer->stream, writer->buffer, (size_t)writer->filled);
     writer->filled = 0;
@@ -40,8 +38,6 @@ static void put(struct writer *writer, const void *bytes, size_t count) {
     memcpy(writer->buffer + writer->filled, bytes, count);
     writer->filled += (int)count;
 }
-
-/* Reading -------------------------------------------------------------------------------------------------------- */
 
 static void fail_read(struct writer *writer, int error) {
     struct diags *diags = writer->output->diags;

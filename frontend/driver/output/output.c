@@ -37,8 +37,6 @@ static int make_directories(struct output *output, const char *path) {
     return make_directory(output, copy);
 }
 
-/* Removal ---------------------------------------------------------------------------------------------------------- */
-
 static int remove_entry(const char *path, const struct stat *info, int type, struct FTW *at) {
     (void)info, (void)type, (void)at;
     return remove(path);
@@ -51,8 +49,6 @@ static int remove_tree(struct output *output, const char *path) {
     if (nftw(path, remove_entry, MAX_OPEN, FTW_DEPTH | FTW_PHYS) != 0) return fail(output, "remove", path);
     return 0;
 }
-
-/* Opening ---------------------------------------------------------------------------------------------------------- */
 
 /* E0613 if `path` exists and is not a directory, or is a link to one. */
 static int check_place(struct output *output, const char *path) {
@@ -135,8 +131,6 @@ int output_own(struct output *output) {
     if (check_place(output, output->directory) < 0) return -1;
     return restore_old(output);
 }
-
-/* Writing ---------------------------------------------------------------------------------------------------------- */
 
 int output_begin(struct output *output) {
     if (remove_tree(output, output->staging) < 0) return -1;

@@ -58,8 +58,6 @@ struct build_runtime build_runtime(struct arena *arena) {
     return (struct build_runtime){0};
 }
 
-/* Stamp ------------------------------------------------------------------------------------------------------------ */
-
 /* Hashes the processor's features, which -march=native depends on: the first line of flags in /proc/cpuinfo. */
 static void hash_processor(struct rt_hash *hash) {
     char *line = NULL;
@@ -149,8 +147,6 @@ static int put_stamp(struct arena *arena, struct diags *diags, const char *direc
     return diag_error(diags, 611, EXIT_SYSTEM, NULL, "%s", why.text);
 }
 
-/* The runtime in the directory ------------------------------------------------------------------------------------- */
-
 /* Note [Paths and make]
  * Make and the shell interpret some characters, and a path may have any. So no Makefile and no command contains a path
  * of the user's: the runtime is reached through symbolic links with fixed names in build/runtime, and make is started
@@ -179,8 +175,6 @@ int build_link_runtime(struct arena *arena, struct diags *diags, const char *dir
     if (put_link(diags, runtime.include, arena_printf(arena, "%s/include", links)) < 0) return -1;
     return put_link(diags, runtime.library, arena_printf(arena, "%s/librankc-rt.a", links));
 }
-
-/* Make ------------------------------------------------------------------------------------------------------------- */
 
 static void quote_lines(struct diags *diags, const char *text) {
     for (int i = 0; i < QUOTED_LINES && *text; i++) {

@@ -26,8 +26,6 @@ static enum reuse_action action_for(enum choice mode, enum found found) {
     BUG("unknown reuse mode %d", (int)mode);
 }
 
-/* What is there ---------------------------------------------------------------------------------------------------- */
-
 struct earlier {
     enum found found;
     const char *damaged; /* keys are equal, but this file of the result was changed; NULL: none */
@@ -84,8 +82,6 @@ static int read_manifest(struct rt_json_document **document, const char *directo
     if (*document || why.kind == RT_REASON_CONTENT || why.kind == RT_REASON_MISMATCH) return 0;
     return diag_refusal(diags, 601, EXIT_SYSTEM, NULL, &why);
 }
-
-/* Refusal ---------------------------------------------------------------------------------------------------------- */
 
 static bool has_part(const struct key *key, const char *name) {
     for (int i = 0; i < key->parts.n; i++)
@@ -149,8 +145,6 @@ enum reuse_action reuse_decide(const char *directory, const struct options *opti
     arena_release(arena, document);
     return action;
 }
-
-/* Location --------------------------------------------------------------------------------------------------------- */
 
 const char *reuse_location(const char *directory, const struct location *location, struct diags *diags) {
     struct location now = *location;

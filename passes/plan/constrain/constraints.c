@@ -7,8 +7,6 @@
 #include "ir/base/str.h"
 #include "ir/op.h"
 
-/* Words of --require and --forbid ---------------------------------------------------------------------------------- */
-
 bool constraint_is_of_nodes(const char *word) {
     return word[strcspn(word, ":=")] == ':';
 }
@@ -54,8 +52,6 @@ int constraints_parse_word(struct constraints *constraints, struct arena *arena,
     VEC_PUSH(arena, &constraints->all, pin);
     return 0;
 }
-
-/* Which nodes ------------------------------------------------------------------------------------------------------ */
 
 static bool is_separator(char c) {
     return c == '/' || c == '.';
@@ -166,8 +162,6 @@ bool limits_allow(const struct limits *limits, int node, const struct dims *dims
     return true;
 }
 
-/* Checking --------------------------------------------------------------------------------------------------------- */
-
 /* By source: the code of an error, and the word before it. */
 static const struct {
     int code;
@@ -238,8 +232,6 @@ static int check_seen(const struct limits *limits, const struct constraints *con
     return diags->errors == before ? 0 : -1;
 }
 
-/* Pins ------------------------------------------------------------------------------------------------------------- */
-
 int constraint_axis(const struct graph *graph, const struct constraint *pin, int level) {
     const int axis = mesh_axis_by_name(&graph->mesh, pin->axis[level]);
     return axis < 0 || axis >= graph->mesh.naxes || axis == mesh_pipeline_axis(&graph->mesh) ? -1 : axis;
@@ -251,8 +243,6 @@ bool limits_pinned(const struct draft *draft, int id, const struct dims *dims, c
     return axis >= 0 && draft->split[id][axis].factor >= 0 &&
            is_listed(draft->graph, id, pin, dims, &draft->split[id][axis]);
 }
-
-/* Plans ------------------------------------------------------------------------------------------------------------ */
 
 struct limits *limits_find(const struct graph *graph, const struct constraints *constraints, struct diags *diags) {
     const int pipeline = mesh_pipeline_axis(&graph->mesh);

@@ -5,8 +5,6 @@
 
 #include "ir/base/own.h"
 
-/* Printing --------------------------------------------------------------------------------------------------------- */
-
 bool plan_get_axis(const struct rt_json *entry, struct rt_mesh_axis *axis) {
     const struct rt_json *size = entry->kind == RT_JSON_OBJECT ? rt_json_member(entry, "size") : entry;
     const struct rt_json *stages = entry->kind == RT_JSON_OBJECT ? rt_json_member(entry, "stages") : NULL;
@@ -111,8 +109,6 @@ const char *plan_print(struct arena *arena, const struct plan *plan, const char 
     rt_json_close(writer, '}');
     return own_json_end(arena, writer);
 }
-
-/* Parsing ---------------------------------------------------------------------------------------------------------- */
 
 enum { MAX_ERRORS = 20 };
 

@@ -46,8 +46,6 @@ static double share_of(const struct pricing *p) {
     return share;
 }
 
-/* Traffic ---------------------------------------------------------------------------------------------------------- */
-
 /* Elements of the part before ZeRO cuts it. */
 static double part_elements(const struct kernel *kernel, int tensor) {
     int64_t elements;
@@ -131,8 +129,6 @@ static double moving_seconds(const struct pricing *p) {
     return seconds;
 }
 
-/* Elementwise expressions ------------------------------------------------------------------------------------------ */
-
 /* Operations of the expression for one element; a function counts as operators of ops.def count it. */
 static double operations_of(const struct expr *expr) {
     double operations = expr->kind == EXPR_CALL ? 8 : expr->kind == EXPR_NUMBER || expr->kind == EXPR_NAME ? 0 : 1;
@@ -160,8 +156,6 @@ static double elementwise_seconds(const struct pricing *p) {
         most = fmax(most, elements_of(p->kernel, node_tensor(p->node, k)));
     return most * operations_per_element(p) / p->machine->elementwise;
 }
-
-/* Kernels with rates of their own ---------------------------------------------------------------------------------- */
 
 /* A convolution's products on the rank, a pooling's windows, or a reduction; an extent of 0 does not matter. */
 struct windows {
@@ -269,8 +263,6 @@ static double windows_seconds(const struct pricing *p, const struct windows *win
         if (windows->extent[e] > 0) reached *= windows->extent[e] / (windows->extent[e] + rate->half[e]);
     return windows->flops / (rate->rate * reached);
 }
-
-/* Products --------------------------------------------------------------------------------------------------------- */
 
 /* The part of the rate that a product reaches: its rows, columns and summed extent follow from the result. The extents
  * at which GPUs reach half of it were fitted to training. Fewer rows of inference share out columns and summed elements

@@ -6,8 +6,6 @@
 
 #include "ir/base/own.h"
 
-/* Reading ---------------------------------------------------------------------------------------------------------- */
-
 static const char *const type_names[MACHINE_TYPES + 1] = {"f64", "f32", "half", "fp8"};
 
 /* The numbers of the top level, and the range of each. */
@@ -280,8 +278,6 @@ int machine_read_file(struct arena *arena, struct diags *diags, const char *path
     struct rt_json_document *document = own_json(arena, path, &why);
     return read_machine(arena, diags, path, document, &why, machine);
 }
-
-/* Writing ---------------------------------------------------------------------------------------------------------- */
 
 void machine_put_types(struct rt_json_writer *writer, const char *key, const double numbers[MACHINE_TYPES]) {
     rt_json_key_open(writer, key, '{', RT_JSON_INLINE);

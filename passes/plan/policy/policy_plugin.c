@@ -42,8 +42,6 @@ static int refuse(struct diags *diags, const char *path, const char *why) {
     return diag_error(diags, 428, EXIT_MALFORMED, diag_quote(diags, path), "%s", why);
 }
 
-/* The child process ------------------------------------------------------------------------------------------------ */
-
 /* A function of the library; NULL: it has none of that name. ISO C does not convert objects to functions. */
 static void find_function(void *library, const char *name, void *function, size_t size) {
     void *symbol = dlsym(library, name);
@@ -92,8 +90,6 @@ static void run_child(const struct question *question, int end) {
     }
     _exit(0);
 }
-
-/* The answer ------------------------------------------------------------------------------------------------------- */
 
 static void read_all(int end, struct strbuf *text) {
     char bytes[1 << 16];
@@ -170,8 +166,6 @@ int policy_plugin_open(struct arena *arena, struct diags *diags, const char *pat
     if (ask(&(struct question){.plugin = plugin, .plan_ngpus = plan_ngpus}, diags, &text) < 0) return -1;
     return rules_parse(arena, diags, plugin->path, strbuf_text(&text), text.length, mesh);
 }
-
-/* The graph as a plug-in sees it ----------------------------------------------------------------------------------- */
 
 static enum rankc_policy_kind kind_of(const struct tensor *tensor) {
     switch (tensor->kind) {

@@ -412,8 +412,6 @@ static void keep_together(struct places *places, const struct graph *graph) {
     }
 }
 
-/* Layers ----------------------------------------------------------------------------------------------------------- */
-
 enum { PARTS = 8 }; /* of a layer, whose operators are whole */
 
 /* The layers that the slowest of equal stages takes as long as: they have whole layers, and what is no layer takes as

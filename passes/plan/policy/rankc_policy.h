@@ -44,7 +44,7 @@ struct rankc_policy_graph {
     } * axes;
 };
 
-/* What a plug-in defines ------------------------------------------------------------------------------------------- */
+/* What a plug-in defines */
 
 /* RANKC_POLICY_VERSION of the header that the plug-in was compiled with. */
 extern const int rankc_policy_version;

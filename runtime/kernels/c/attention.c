@@ -481,8 +481,6 @@ int rt_attention_f32_by_i8(struct rt *rt, const struct rt_strided *y, const stru
 DEFINE_FLASH(float, f32)
 RT_HALVES(DEFINE_FLASH)
 
-/* Gradient -------------------------------------------------------------------------------------------------------- */
-
 /* dq, dk, dv. One thread has all keys of a head, so that no sum depends on threads; where there are fewer heads than
  * threads, dk and dv are summed by spans of keys, and dq by blocks of rows, each with scores of its own, in the same
  * order. */

@@ -43,8 +43,6 @@ static int pays(const struct rt_conv *conv) {
     return pixels * (double)conv->m * (double)conv->depth >= PARALLEL_WORK;
 }
 
-/* Weights in panels ------------------------------------------------------------------------------------------------ */
-
 /* A panel of output channels [first, first + n): rows (taps, c). */
 static void pack_outputs(float *panel, const float *w, const struct rt_conv *conv, int64_t first, int64_t n) {
     const int64_t taps = conv->window.taps, c = conv->c;
@@ -86,8 +84,6 @@ int rt_conv_last_f32(struct rt *rt, float *y, const float *x, const float *w, vo
     rt_conv_panels(rt, y, x, panels, conv, NULL);
     return RT_OK;
 }
-
-/* Gradient of x ---------------------------------------------------------------------------------------------------- */
 
 /* The window elements of a phase in the order of its convolution; their number. */
 static int64_t list_taps(int64_t *list, const struct rt_window *phase, const struct rt_phase_taps taps[3],
@@ -155,8 +151,6 @@ int rt_conv_transpose_last_f32(struct rt *rt, float *y, const float *x, const fl
     }
     return RT_OK;
 }
-
-/* Gradient of the weights ------------------------------------------------------------------------------------------ */
 
 /* What window element k reads, `n` channels from x on, for pixels [p, p + depth), RT_PANEL apart. */
 static void collect_tap(float *to, const float *x, const struct rt_conv *conv, const int64_t k[3], int64_t p,

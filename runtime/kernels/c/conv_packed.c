@@ -210,8 +210,6 @@ void rt_conv_panels(struct rt *rt, float *y, const float *x, const float *panels
     multiply(conv, &product, rt_gemm_packed_choose(rt->reference_kernels), !pays(conv));
 }
 
-/* Depthwise -------------------------------------------------------------------------------------------------------- */
-
 /* A line of y: weights of neighbouring taps are w_tap elements apart; the windows of pixels [inner_first, inner_end)
  * are inside of x. */
 struct line {
@@ -256,8 +254,6 @@ static void convolve_each_channel(float *y, const float *x, const float *w, cons
         if (epilogue) epilogue->apply(y, epilogue->x, (struct rt_block){i * window->y[2], window->y[2], 0, channels});
     }
 }
-
-/* Entry ------------------------------------------------------------------------------------------------------------ */
 
 int rt_conv_packed_f32(struct rt *rt, float *y, const float *x, const float *w, int ndim, const int64_t *x_dims,
                        const int64_t *w_dims, const int64_t *y_dims, int64_t group, const int64_t *stride,

@@ -45,7 +45,7 @@ RT_INLINE float rt_times_sign_f32(float x, uint32_t of) {
     return rt_f32_of_bits(rt_f32_bits(x) ^ (of & 0x80000000u));
 }
 
-/* --- Exponentials --- */
+/* Exponentials */
 
 /* x / ln(2), rounded to an integer n, as RT_ROUNDER_F32 + bias + n: n + bias are the last places of its bits (Note
  * [Adding a large number]). */
@@ -179,7 +179,7 @@ RT_INLINE float rt_cosh_f32(float x) {
 #endif
 }
 
-/* --- Logarithms --- */
+/* Logarithms */
 
 /* log(x 2^more) of a normal x > 0: of x = m 2^e with m = 1 + f in [sqrt(1/2), sqrt(2)), e ln(2) + log(1 + f). */
 RT_INLINE float rt_log_normal_f32(float x, float more) {
@@ -296,7 +296,7 @@ RT_INLINE float rt_pow_f32(float a, float b) {
 #endif
 }
 
-/* --- Angles --- */
+/* Angles */
 
 /* |x| = (4 k + quadrant) pi/2 + r with an integer k and |r| <= pi/4: r. Multiplies by 2/pi in two numbers; of the
  * larger x, which are multiples of 2^27, 2^53 or 2^79, by those places of 2/pi whose products are not multiples of 4.

@@ -27,7 +27,7 @@ IN_CLONE void find_output(int64_t o[3], const struct rt_window *window, int64_t 
     o[2] = at % window->y[2];
 }
 
-/* Channels last: elements of a window are those of its positions in order ------------------------------------------ */
+/* Channels last: elements of a window are those of its positions in order */
 
 /* The window over (n, i.., c). */
 static struct rt_window last_window(int ndim, const int64_t *x_dims, const int64_t *y_dims, const int64_t *extents,
@@ -218,7 +218,7 @@ void rt_int_max_pool(void *y, const void *x, enum rt_dtype dtype, int last, int 
     pool_images(y, x, dtype == RT_I8, &window, last ? x_dims[0] : x_dims[0] * x_dims[1], last ? x_dims[ndim - 1] : 1);
 }
 
-/* Channels first: a window has the elements of each channel in turn ------------------------------------------------ */
+/* Channels first: a window has the elements of each channel in turn */
 
 /* Output positions whose results are computed at a time and then transposed. */
 enum { PIXELS = 112, CHANNELS = 256 };

@@ -38,7 +38,7 @@
 
 struct rt;
 
-/* --- Settings --- */
+/* Settings */
 
 /* Selects the matrix product kernels of a rank: "reference" is plain C; "auto" or NULL uses a library if the runtime
  * was built with one. Returns 0, or -1 for another name. Called by rt_open. */
@@ -52,7 +52,7 @@ int rt_kernels_invariant(const struct rt *rt);
  * step restores. */
 int rt_kernels_threads(int threads);
 
-/* --- Products --- */
+/* Products */
 
 /* ONNX MatMul-13, Gemm-13 without its bias: y(m,n) = a(m,k) b(k,n); trans_a: a is stored as (k,m); trans_b: b is stored
  * as (n,k). k = 0 gives zeros. bmm computes `batch` such products of contiguous tensors. The reference sums over k in
@@ -103,7 +103,7 @@ int rt_matmul_packed_f32_as_bf16(struct rt *rt, float *y /* (m,n) */, const floa
 
 RT_HALVES(RT_DECLARE_CAST)
 
-/* --- 8-bit floats --- */
+/* 8-bit floats */
 
 /* q = fp8(x * *scale), as base/number/fp8.h converts; *most = the largest |x|, NaN if x has a NaN. */
 #define RT_DECLARE_QUANTIZE(T, s)                                                                                      \
@@ -119,7 +119,7 @@ int rt_scaled_matmul(struct rt *rt, void *y /* (m,n) */, enum rt_dtype dtype, co
                      const uint8_t *b /* (n,k) */, const float *unscale_a, const float *unscale_b, int64_t m, int64_t k,
                      int64_t n, enum rt_fp8 format_a, enum rt_fp8 format_b, int fast);
 
-/* --- Quantised tensors --- */
+/* Quantised tensors */
 
 /* Elements of a type of fewer than 8 bits, one per byte, from packed ones. */
 void rt_unpack_codes(void *y /* (count) */, const uint8_t *x, enum rt_dtype dtype, int64_t count);
@@ -175,7 +175,7 @@ void rt_int_max_pool(void *y, const void *x, enum rt_dtype dtype, int last, int 
                      const int64_t *y_dims, const int64_t *extents, const int64_t *stride, const int64_t *dilation,
                      const int64_t *before);
 
-/* --- Normalisation --- */
+/* Normalisation */
 
 /* ONNX Softmax-13, LogSoftmax-13 over the middle dimension: e / sum(e) with e = exp(x - max(x)), and its logarithm
  * x - max(x) - log(sum(e)). Rows of only -inf, or with a NaN or +inf, give NaN (so does PyTorch). In place.
@@ -197,7 +197,7 @@ void rt_int_max_pool(void *y, const void *x, enum rt_dtype dtype, int last, int 
 RT_FLOATS(RT_DECLARE_NORMALIZE)
 RT_HALVES(RT_DECLARE_NORMALIZE) /* computed in f32, as of f32 operands, and rounded once */
 
-/* --- Cross entropy --- */
+/* Cross entropy */
 
 /* Parts of a cross entropy whose classes may be cut. x: scores of classes [start, start + c); most: about the largest
  * score of all classes; index: the class of each element (int64_t, or int32_t if index_is_64 is 0).
@@ -219,7 +219,7 @@ RT_DECLARE_CLASSES(double, double, f64)
 RT_DECLARE_CLASSES(float, uint16_t, bf16)
 RT_DECLARE_CLASSES(float, uint16_t, fp16)
 
-/* --- Attention --- */
+/* Attention */
 
 /* softmax(scores) v with scores = scale q k^T, modified in this order:
  *   cap, if not 0          scores become cap tanh(score / cap)
@@ -331,7 +331,7 @@ RT_DECLARE_ROPE(fp16, fp16, uint16_t)
 RT_DECLARE_ROPE(bf16, f32, float)
 RT_DECLARE_ROPE(fp16, f32, float)
 
-/* --- Reductions --- */
+/* Reductions */
 
 /* ONNX ReduceSum-13, ReduceMax-20, ReduceMin-20, ReduceProd-18 over the middle dimension. r = 0 gives 0, the lowest
  * value (-inf), the highest (+inf), 1. A NaN makes max and min NaN. Order: Note [Order of sums].
@@ -449,7 +449,7 @@ void rt_sizes_b8(void *y /* (n) */, int64_t n, const int64_t *values /* (n) */);
 
 RT_NUMBERS(RT_DECLARE_RANGE)
 
-/* --- Movement --- */
+/* Movement */
 
 /* Dimension arrays have `ndim` entries, ndim <= RT_MAX_NDIM of rt.h; ndim = 0 is a scalar.
  *
@@ -487,7 +487,7 @@ RT_NUMBERS(RT_DECLARE_RANGE)
 
 RT_SIZES(RT_DECLARE_MOVE)
 
-/* --- Indexing --- */
+/* Indexing */
 
 /* Indices are int64_t, or int32_t if index_is_64 is 0; a negative index counts from the end. An index out of range
  * gives RT_ERROR_INPUT before anything is written.
@@ -576,7 +576,7 @@ RT_DECLARE_GATHER_PACKED(b4)
 RT_DECLARE_GATHER_PACKED(b2)
 RT_DECLARE_GATHER_PACKED(b1)
 
-/* --- Mixture of experts --- */
+/* Mixture of experts */
 
 /* Row i of `count` belongs to the expert index[i] of `total`. w, and the gradient, are those of the experts
  * [start, start + experts). An index out of range gives RT_ERROR_INPUT before anything is written.
@@ -633,7 +633,7 @@ int rt_dequant_expert_matmul(struct rt *rt, float *y, const float *x, const void
 RT_FLOATS(RT_DECLARE_EXPERT_BUFFERS)
 RT_HALVES(RT_DECLARE_EXPERT_BUFFERS)
 
-/* --- Random numbers --- */
+/* Random numbers */
 
 /* The part of a tensor of extents `whole` that begins at `starts` and has extents dims. */
 struct rt_region {
@@ -657,20 +657,20 @@ RT_FLOATS(RT_DECLARE_DROPOUT)
 
 RT_FLOATS(RT_DECLARE_UNIFORM)
 
-/* --- Convolutions and pooling --- */
+/* Convolutions and pooling */
 
 #include "conv.h"
 
-/* --- Recurrent layers --- */
+/* Recurrent layers */
 
 #include "recurrence.h"
 
-/* --- Linear attention --- */
+/* Linear attention */
 
 #include "determinant.h"
 #include "linear_attention.h"
 
-/* --- Sampling --- */
+/* Sampling */
 
 #include "sampling.h"
 

@@ -33,7 +33,7 @@
         return value;                                                                                                  \
     }
 
-/* --- Of any number type --- */
+/* Of any number type */
 
 /* max, min: ONNX Max-13, Min-13; a NaN on either side is the result (written such that gcc vectorises one of the
  * other). div: ONNX Div-14, integers truncate. fmod, mod: ONNX Mod-13 with fmod = 1 (sign of the dividend) and fmod = 0
@@ -110,13 +110,13 @@ RT_MATH_UNSIGNED(uint32_t, u32, uint32_t)
 RT_MATH_UNSIGNED(uint16_t, u16, uint32_t)
 RT_MATH_UNSIGNED(uint8_t, u8, uint32_t)
 
-/* --- Rounding --- */
+/* Rounding */
 
 /* ONNX Round-11: to the nearest integer, halfway to the even one; keeps -0. */
 RT_MATH_OF(float, rt_round_f32, float, rintf(x))
 RT_MATH_OF(double, rt_round_f64, double, rint(x))
 
-/* --- Elementary functions of f64 --- */
+/* Elementary functions of f64 */
 
 RT_MATH_OF_TWO(double, rt_pow_f64, pow(a, b))
 RT_MATH_OF(double, rt_exp_f64, double, exp(x))
@@ -129,7 +129,7 @@ RT_INLINE double rt_sigmoid_f64(double x) {
 }
 RT_MATH_OF(double, rt_softplus_f64, double, rt_max_f64(x, 0.0) + log1p(exp(-fabs(x))))
 
-/* --- Casts --- */
+/* Casts */
 
 /* ONNX Cast-13: rt_cast_<from>_<to>(x) for every two types of base/dtype.h of which at least one is none of
  * base/number/codes.h, as rt_convert does it: floats to integers truncate, out of range gives the nearest bound and NaN
