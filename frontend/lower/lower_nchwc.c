@@ -4,6 +4,7 @@
  * Source: nchwc_transformer.cc and reorder.cpp of ONNX Runtime. */
 #include "frontend/lower/lower_contrib.h"
 #include "frontend/lower/lowering_state.h"
+#include "runtime/base/processor.h"
 
 enum { SMALL = 8, LARGE = 16 };
 
@@ -22,7 +23,7 @@ static int block_of_weights(const struct tensor *weights) {
 /* What ONNX Runtime takes on this processor. */
 static int block_of_processor(void) {
 #if defined(__x86_64__)
-    return __builtin_cpu_supports("avx512f") ? LARGE : SMALL;
+    return rt_processor_has_avx512() ? LARGE : SMALL;
 #else
     return LARGE;
 #endif

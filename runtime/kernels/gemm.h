@@ -15,6 +15,7 @@
 
 #include "../base/dtype.h"
 #include "../base/number/fp8.h"
+#include "../base/processor.h"
 #include "c/epilogue.h"
 #include "c/lists.h"
 
@@ -129,10 +130,9 @@ void rt_gemm_half(const struct rt_packed_half *product, struct rt_block block, c
                   int pairs);
 
 /* to(rows,RT_PANEL) (+)= left(rows,depth) b(depth,RT_PANEL), b a panel of pairs that is widened in registers, rows of
- * `left` RT_GEMM_LEFT_ROW apart: Note [Few rows of halves] in gemm_few.c. What lies behind b is prefetched.
- * rt_gemm_has_few: 1 if the processor has it. */
+ * `left` RT_GEMM_LEFT_ROW apart: Note [Few rows of halves] in gemm_few.c. What lies behind b is prefetched. Only where
+ * rt_processor_has_avx512bw() is 1. */
 enum { RT_GEMM_FEW_ROWS = 12 };
-int rt_gemm_has_few(void);
 void rt_gemm_few(float *to, int64_t to_row, const float *left, const uint16_t *b, int64_t depth, int first,
                  int64_t rows, enum rt_dtype dtype);
 

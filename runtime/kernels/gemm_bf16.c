@@ -140,11 +140,11 @@ int rt_gemm_onednn_bf16(RT_GEMM_OPERANDS(uint16_t)) {
 #endif
 
 int rt_gemm_has_best_bf16(void) {
-    return rt_gemm_has_pairs() || rt_gemm_library_present();
+    return rt_processor_has_pairs() || rt_gemm_library_present();
 }
 
 int rt_gemm_best_bf16(RT_GEMM_OPERANDS(uint16_t)) {
-    if (rt_gemm_has_pairs()) {
+    if (rt_processor_has_pairs()) {
         rt_gemm_pairs(y, y_row, a, a_row, trans_a, b, b_row, trans_b, m, k, n);
         return 0;
     }

@@ -65,30 +65,13 @@ INLINED void add_row(__m512 sum[ROWS][2], const float *a, __m512 low, __m512 hig
     }                                                                                                                  \
     TARGET static void few_##s(float *to, int64_t to_row, const float *left, const uint16_t *b, int64_t depth,         \
                                int first, int64_t rows) {                                                              \
-        switch (rows) {                                                                                                \
-            CASE(s, 1)                                                                                                 \
-            CASE(s, 2)                                                                                                 \
-            CASE(s, 3)                                                                                                 \
-            CASE(s, 4)                                                                                                 \
-            CASE(s, 5)                                                                                                 \
-            CASE(s, 6)                                                                                                 \
-            CASE(s, 7)                                                                                                 \
-            CASE(s, 8)                                                                                                 \
-            CASE(s, 9)                                                                                                 \
-            CASE(s, 10)                                                                                                \
-            CASE(s, 11)                                                                                                \
-            CASE(s, 12)                                                                                                \
-        }                                                                                                              \
+        switch (rows) { RT_CASES_12(CASE, s) }                                                                         \
     }
-#define CASE(s, n)                                                                                                     \
+#define CASE(n, s)                                                                                                     \
     case n: tile_##s(to, to_row, left, b, depth, first, n); break;
 
 DEFINE_TILE(bf16)
 DEFINE_TILE(fp16)
-
-int rt_gemm_has_few(void) {
-    return __builtin_cpu_supports("avx512bw");
-}
 
 void rt_gemm_few(float *to, int64_t to_row, const float *left, const uint16_t *b, int64_t depth, int first,
                  int64_t rows, enum rt_dtype dtype) {
@@ -96,10 +79,6 @@ void rt_gemm_few(float *to, int64_t to_row, const float *left, const uint16_t *b
 }
 
 #else
-
-int rt_gemm_has_few(void) {
-    return 0;
-}
 
 void rt_gemm_few(float *to, int64_t to_row, const float *left, const uint16_t *b, int64_t depth, int first,
                  int64_t rows, enum rt_dtype dtype) {

@@ -403,8 +403,8 @@ static int has_avx2(void) {
 
 const struct rt_gemm_grouped rt_gemm_grouped[] = {
 #ifdef __x86_64__
-    {"avx512-vnni", rt_has_avx512_vnni, multiply_avx512},
-    {"avx-vnni", rt_has_avx_vnni, multiply_avxvnni},
+    {"avx512-vnni", rt_processor_has_avx512_vnni, multiply_avx512},
+    {"avx-vnni", rt_processor_has_avx_vnni, multiply_avxvnni},
     {"avx2", has_avx2, multiply_avx2},
 #endif
     {"plain", NULL, multiply_plain}};

@@ -89,7 +89,8 @@ static void add_widened(float *sum, const struct rt_packed_half *product, const 
             widenings[product->dtype].row(left + i * LEFT_ROW, product->a + from, part->depth);
     }
     if (!set->multiply_turned) return add_reference(sum, product, part, left);
-    if (part->rows <= widenings[product->dtype].few && rt_gemm_has_few()) return add_few(sum, product, part, left);
+    if (part->rows <= widenings[product->dtype].few && rt_processor_has_avx512bw())
+        return add_few(sum, product, part, left);
     const struct source source = {product, part->p, part->j};
     set->multiply_turned(&(struct rt_turned_product){.y = sum,
                                                      .a = left,

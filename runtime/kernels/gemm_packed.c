@@ -220,20 +220,12 @@ static void near_reference(float *y, const float *a, const float *panel, const f
 #define SET    avx2
 #define TARGET __attribute__((target("avx2,fma")))
 #include "gemm_packed.inc"
-
-static int has_avx512(void) {
-    return __builtin_cpu_supports("avx512f");
-}
-
-static int has_avx2(void) {
-    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
-}
 #endif
 
 const struct rt_gemm_packed rt_gemm_packed[] = {
 #ifdef __x86_64__
-    {"avx512", has_avx512, packed_avx512, turned_avx512, near_avx512},
-    {"avx2", has_avx2, packed_avx2, turned_avx2, near_avx2},
+    {"avx512", rt_processor_has_avx512, packed_avx512, turned_avx512, near_avx512},
+    {"avx2", rt_processor_has_avx2, packed_avx2, turned_avx2, near_avx2},
 #endif
     {"reference", NULL, packed_reference, NULL, near_reference}};
 

@@ -9,7 +9,6 @@
  * the L2 cache while all rows of a block of y are computed. While a block is used, the next one is prefetched. */
 #include "gemm_pairs.h"
 
-#include "../base/processor.h"
 #include "../base/shape/panel.h"
 #include "c/internal.h"
 
@@ -40,10 +39,6 @@ struct ahead {
     const uint16_t *at;
     int64_t step, second;
 };
-
-int rt_gemm_has_pairs(void) {
-    return rt_processor_has_pairs();
-}
 
 INLINED __m512bh pairs_at(const uint16_t *from) {
     return (__m512bh)_mm512_loadu_si512(from);
@@ -150,22 +145,7 @@ INLINED void tile(float *sum, const uint16_t *left, const uint16_t *b, struct ah
 #define DEFINE_TILES(name, row, step)                                                                                  \
     TARGET static void name(float *sum, const uint16_t *left, const uint16_t *b, struct ahead ahead, int64_t depth,    \
                             int first, int64_t rows) {                                                                 \
-        switch (rows) {                                                                                                \
-            CASE(1, row, step)                                                                                         \
-            CASE(2, row, step)                                                                                         \
-            CASE(3, row, step)                                                                                         \
-            CASE(4, row, step)                                                                                         \
-            CASE(5, row, step)                                                                                         \
-            CASE(6, row, step)                                                                                         \
-            CASE(7, row, step)                                                                                         \
-            CASE(8, row, step)                                                                                         \
-            CASE(9, row, step)                                                                                         \
-            CASE(10, row, step)                                                                                        \
-            CASE(11, row, step)                                                                                        \
-            CASE(12, row, step)                                                                                        \
-            CASE(13, row, step)                                                                                        \
-            CASE(14, row, step)                                                                                        \
-        }                                                                                                              \
+        switch (rows) { RT_CASES_14(CASE, row, step) }                                                                 \
     }
 #define CASE(n, row, step)                                                                                             \
     case n: tile(sum, left, b, ahead, depth, first, n, row, step); break;
@@ -290,10 +270,6 @@ void rt_gemm_pairs(RT_GEMM_OPERANDS(uint16_t)) {
 }
 
 #else
-
-int rt_gemm_has_pairs(void) {
-    return 0;
-}
 
 void rt_gemm_pairs(RT_GEMM_OPERANDS(uint16_t)) {
     (void)y, (void)y_row, (void)a, (void)a_row, (void)trans_a, (void)b, (void)b_row, (void)trans_b, (void)m, (void)k,

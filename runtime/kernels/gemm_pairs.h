@@ -1,14 +1,11 @@
 /* Products of bf16 by instructions that multiply pairs (AVX512-BF16); see Note [Products with pairs] in gemm_pairs.c.
- * Where rt_gemm_has_pairs() is 0, the others must not be called. */
+ * Must not be called where rt_processor_has_pairs() is 0. */
 #ifndef RT_KERNELS_GEMM_PAIRS_H
 #define RT_KERNELS_GEMM_PAIRS_H
 
 #include <stdint.h>
 
 #include "gemm.h"
-
-/* 1 if the processor multiplies pairs of bf16 faster than f32. */
-int rt_gemm_has_pairs(void);
 
 /* The whole product, on one thread. Needs 500 KB of stack. */
 void rt_gemm_pairs(RT_GEMM_OPERANDS(uint16_t));

@@ -279,7 +279,6 @@ static void multiply_plain(const struct rt_quad_product *product, struct rt_bloc
 }
 
 #ifdef __x86_64__
-#include <cpuid.h>
 #include <immintrin.h>
 
 /* Vectors of ELEMENTS sums; ROWS of y are held in registers, two vectors wide. */
@@ -336,28 +335,13 @@ __attribute__((target("avx2"))) static inline __m256i dot_pairs(__m256i sum, __m
 #define SET    avx2
 #define TARGET __attribute__((target("avx2")))
 #include "gemm_quads.inc"
-
-int rt_has_avx512_vnni(void) {
-    return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-           __builtin_cpu_supports("avx512vnni");
-}
-
-static int has_avx2(void) {
-    return __builtin_cpu_supports("avx2");
-}
-
-/* AVX-VNNI is bit 4 of eax in subleaf 1 of leaf 7. */
-int rt_has_avx_vnni(void) {
-    unsigned a = 0, b = 0, c = 0, d = 0;
-    return has_avx2() && __builtin_cpu_supports("fma") && __get_cpuid_count(7, 1, &a, &b, &c, &d) && (a >> 4 & 1);
-}
 #endif
 
 const struct rt_gemm_quads rt_gemm_quads[] = {
 #ifdef __x86_64__
-    {"avx512-vnni", rt_has_avx512_vnni, multiply_avx512},
-    {"avx-vnni", rt_has_avx_vnni, multiply_avxvnni},
-    {"avx2", has_avx2, multiply_avx2},
+    {"avx512-vnni", rt_processor_has_avx512_vnni, multiply_avx512},
+    {"avx-vnni", rt_processor_has_avx_vnni, multiply_avxvnni},
+    {"avx2", rt_processor_has_avx2, multiply_avx2},
 #endif
     {"plain", NULL, multiply_plain}};
 

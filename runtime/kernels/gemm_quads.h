@@ -16,7 +16,9 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "../base/processor.h"
 #include "c/epilogue.h"
+#include "c/lists.h"
 
 /* Copies elements [p, p + depth) of rows [row, row + rows) of the left operand to rows that are RT_QUAD_ROW apart;
  * depth <= RT_QUAD_DEPTH, and up to RT_QUAD_SPARE bytes beyond the depth may be written. */
@@ -61,12 +63,6 @@ struct rt_gemm_quads {
     void (*multiply)(const struct rt_quad_product *product, struct rt_block block);
 };
 extern const struct rt_gemm_quads rt_gemm_quads[];
-
-#ifdef __x86_64__
-/* Whether the processor has sums of quads of 8-bit products: in vectors of 512 bits, and of 256 (AVX-VNNI). */
-int rt_has_avx512_vnni(void);
-int rt_has_avx_vnni(void);
-#endif
 
 /* The best row that this processor supports, or plain C. */
 const struct rt_gemm_quads *rt_gemm_quads_choose(int reference);

@@ -2,6 +2,7 @@
 
 #include "../base/clones.h"
 #include "../base/number/half.h"
+#include "../base/processor.h"
 #include "../base/shape/panel.h"
 #include "c/internal.h"
 #include "c/kernels.h"
@@ -28,20 +29,12 @@ DEFINE_PLAIN(fp16, rt_f16_to_f32, rt_f32_to_f16)
 #ifdef __x86_64__
 #include <immintrin.h>
 
-/* The processor's conversions. bf16 has none before AVX-512 that are worth it: the plain loops are vectors, too. */
+/* The processor's conversions. bf16 has none before AVX-512 that are worth it: the plain loops are vectors, too. Every
+ * processor with AVX2 has F16C, of which not every compiler can ask. */
 #define AVX512    __attribute__((target("avx512f")))
 #define F16C      __attribute__((target("avx2,f16c")))
 #define IN_AVX512 AVX512 static inline __attribute__((always_inline))
 #define IN_F16C   F16C static inline __attribute__((always_inline))
-
-static inline int has_avx512(void) {
-    return __builtin_cpu_supports("avx512f");
-}
-
-/* Every processor with AVX2 has F16C, of which not every compiler can ask. */
-static inline int has_f16c(void) {
-    return __builtin_cpu_supports("avx2");
-}
 
 IN_AVX512 void widen_vector_bf16_avx512(float *to, const uint16_t *from) {
     const __m256i halves = _mm256_loadu_si256((const __m256i *)from);
@@ -134,8 +127,9 @@ DEFINE_VECTORS(bf16, avx512, AVX512, 16)
 DEFINE_VECTORS(fp16, avx512, AVX512, 16)
 DEFINE_VECTORS(fp16, f16c, F16C, 8)
 
-#define BEST_bf16(stem) (has_avx512() ? stem##_avx512 : stem##_plain)
-#define BEST_fp16(stem) (has_avx512() ? stem##_avx512 : has_f16c() ? stem##_f16c : stem##_plain)
+#define BEST_bf16(stem) (rt_processor_has_avx512() ? stem##_avx512 : stem##_plain)
+#define BEST_fp16(stem)                                                                                                \
+    (rt_processor_has_avx512() ? stem##_avx512 : rt_processor_has_avx2() ? stem##_f16c : stem##_plain)
 
 #else
 #define BEST_bf16(stem) stem##_plain

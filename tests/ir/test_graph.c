@@ -246,7 +246,6 @@ static void test_attributes(void **state) {
 
 static void test_uses_in_order(void **state) {
     struct arena arena;
-    struct uses uses;
     (void)state;
     arena_init(&arena, 0, NULL);
     const struct graph *graph = golden_graph(&arena, "input %0 \"x\" f32[2]\n"
@@ -254,7 +253,7 @@ static void test_uses_in_order(void **state) {
                                                      "%2 \"z\" = Mul(%1, %1)\n"
                                                      "%3 \"w\" = Add(%0, %1)\n");
     assert_non_null(graph);
-    graph_uses(graph, &arena, &uses);
+    const struct uses uses = graph_uses(graph, &arena);
     const int expected[] = {0, 2, 1, 1, 2};
     const int first[] = {0, 2, 5, 5, 5};
     assert_memory_equal(uses.users, expected, sizeof expected);

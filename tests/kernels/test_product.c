@@ -390,7 +390,7 @@ static void test_packed_halves(void **state) {
                     half_path_is_near((struct half_path){set, 0}, &halves[h], half_shapes[s]);
                 if (!set->is_present) break;
             }
-            if (halves[h].dtype == RT_BF16 && rt_gemm_has_pairs())
+            if (halves[h].dtype == RT_BF16 && rt_processor_has_pairs())
                 half_path_is_near((struct half_path){rt_gemm_packed_choose(0), 1}, &halves[h], half_shapes[s]);
         }
 }
@@ -443,7 +443,7 @@ static void test_packed_by_halves_of_a_program(void **state) {
         struct operands o = make(s);
         const uint16_t *b = halved(half, o.b[0], s.k * s.n), *panels = pack_halves(b, s.k, s.n);
         const float *right = widened(half, b, s.k * s.n), *left = o.a[0];
-        if (multiply == rt_matmul_packed_f32_as_bf16 && i / 6 == 0 && rt_gemm_has_pairs())
+        if (multiply == rt_matmul_packed_f32_as_bf16 && i / 6 == 0 && rt_processor_has_pairs())
             left = widened(half, halved(half, left, s.m * s.k), s.m * s.k);
         float *y = test_new(s.m * s.n, 4), *again = test_new(s.m * s.n, 4), *of_row = test_new(s.m, 4);
         assert_int_equal(multiply(rt, y, o.a[0], panels, s.m, s.k, s.n, NULL), RT_OK);
@@ -478,7 +478,7 @@ static void test_packed_by_halves(void **state) {
                     wide_path_is_exact((struct half_path){set, 0}, &halves[h], half_shapes[s]);
                 if (!set->is_present) break;
             }
-            if (halves[h].dtype == RT_BF16 && rt_gemm_has_pairs())
+            if (halves[h].dtype == RT_BF16 && rt_processor_has_pairs())
                 wide_path_is_exact((struct half_path){rt_gemm_packed_choose(0), 1}, &halves[h], half_shapes[s]);
         }
 }

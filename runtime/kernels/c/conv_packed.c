@@ -237,8 +237,8 @@ typedef void line_fn(float *y, const float *x, const float *w, const struct rt_c
 /* The widest vectors that the channels fill at least once. */
 static line_fn *line_of(int64_t channels) {
 #ifdef __x86_64__
-    if (channels >= 16 && __builtin_cpu_supports("avx512f")) return convolve_line_f32_avx512;
-    if (channels >= 8 && __builtin_cpu_supports("avx2")) return convolve_line_f32_avx2;
+    if (channels >= 16 && rt_processor_has_avx512()) return convolve_line_f32_avx512;
+    if (channels >= 8 && rt_processor_has_avx2()) return convolve_line_f32_avx2;
 #endif
     return convolve_line_f32_plain;
 }

@@ -126,8 +126,8 @@ int rt_matmul_packed_f32(struct rt *rt, float *y, const float *a, const float *b
 
 static int multiply_halves(struct rt *rt, const struct rt_packed_half *product) {
     const struct rt_gemm_packed *set = rt_gemm_packed_choose(rt->reference_kernels);
-    const int pairs =
-        product->dtype == RT_BF16 && (product->a || product->rounds) && !rt->reference_kernels && rt_gemm_has_pairs();
+    const int pairs = product->dtype == RT_BF16 && (product->a || product->rounds) && !rt->reference_kernels &&
+                      rt_processor_has_pairs();
     const int64_t m = product->m, n = product->n;
     if (m == 0 || n == 0) return RT_OK;
     const struct rt_panel_shares shares = share_packed(m, product->k, n);

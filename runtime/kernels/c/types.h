@@ -16,14 +16,13 @@
 #include <stdint.h>
 
 #include "../../base/number/half.h"
+#include "../../base/processor.h"
 #include "internal.h"
+#include "lists.h"
 
 #define OWN(stem) PASTE(NAME(stem), SET)
 #ifdef __x86_64__
-#define BEST(stem)                                                                                                     \
-    (__builtin_cpu_supports("avx512f")                                 ? stem##_avx512                                 \
-     : __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") ? stem##_avx2                                   \
-                                                                       : stem##_plain)
+#define BEST(stem) (rt_processor_has_avx512() ? stem##_avx512 : rt_processor_has_avx2() ? stem##_avx2 : stem##_plain)
 #else
 #define BEST(stem) stem##_plain
 #endif
