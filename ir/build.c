@@ -23,8 +23,7 @@ static bool is_known(const struct graph *graph, int id) {
 
 static double points_of(const struct graph *graph, const struct node *node) {
     struct dims dims;
-    const char *why;
-    return dims_bind(graph->arena, graph, node, &dims, &why) < 0 ? 0 : dims_flops(&dims, 1);
+    return dims_bind(graph->arena, graph, node, &dims, NULL) < 0 ? 0 : dims_flops(&dims, 1);
 }
 
 /* True if folding makes quantised values larger. */

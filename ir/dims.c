@@ -450,6 +450,8 @@ int dims_bind_text(struct dims *dims, const char *text, const struct graph *grap
 
 int dims_bind(struct arena *arena, const struct graph *graph, const struct node *node, struct dims *dims,
               const char **why) {
+    const char *reason;
+    why = why ? why : &reason;
     *why = "";
     dims->arena = arena, dims->ninputs = dims->noutputs = 0;
     begin(dims, node->ninputs, node->noutputs);

@@ -64,7 +64,7 @@ struct dims {
 };
 
 /* Binds the annotation of the node's operator to the shapes of its inputs (the outputs need none): 0, or -1 with the
- * reason in *why. */
+ * reason in *why unless it is NULL. */
 int dims_bind(struct arena *arena, const struct graph *graph, const struct node *node, struct dims *dims,
               const char **why);
 

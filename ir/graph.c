@@ -334,21 +334,23 @@ int node_operand(const struct node *node, int tensor) {
     BUG("node '%s' does not read tensor %d", node->name, tensor);
 }
 
-void graph_uses(const struct graph *graph, struct arena *arena, struct uses *uses) {
-    uses->first = ARENA_ARRAY(arena, int, graph->tensors.n + 2);
-    int *count = uses->first + 1; /* counts first; while the lists are filled, the end of each list */
+struct uses graph_uses(const struct graph *graph, struct arena *arena) {
+    struct uses uses;
+    uses.first = ARENA_ARRAY(arena, int, graph->tensors.n + 2);
+    int *count = uses.first + 1; /* counts first; while the lists are filled, the end of each list */
     for (int i = 0; i < graph->order.n; i++) {
         const struct node *node = &graph->nodes.at[graph->order.at[i]];
         for (int k = 0; k < node->ninputs; k++)
             if (node->inputs[k] >= 0) count[node->inputs[k] + 1]++;
     }
     for (int t = 0; t < graph->tensors.n; t++) count[t + 1] += count[t];
-    uses->users = ARENA_ARRAY(arena, int, count[graph->tensors.n] + 1);
+    uses.users = ARENA_ARRAY(arena, int, count[graph->tensors.n] + 1);
     for (int i = 0; i < graph->order.n; i++) {
         const struct node *node = &graph->nodes.at[graph->order.at[i]];
         for (int k = 0; k < node->ninputs; k++)
-            if (node->inputs[k] >= 0) uses->users[count[node->inputs[k]]++] = graph->order.at[i];
+            if (node->inputs[k] >= 0) uses.users[count[node->inputs[k]]++] = graph->order.at[i];
     }
+    return uses;
 }
 
 bool *graph_kept(const struct graph *graph, struct arena *arena) {

@@ -347,7 +347,7 @@ const char *node_place(const struct graph *graph, int node);
 struct uses {
     int *first, *users;
 };
-void graph_uses(const struct graph *graph, struct arena *arena, struct uses *uses);
+struct uses graph_uses(const struct graph *graph, struct arena *arena);
 /* Per tensor: true for outputs and new values of updates, which are stored whoever reads them. Memory is of `arena`;
  * the table is not updated when the graph changes. */
 bool *graph_kept(const struct graph *graph, struct arena *arena);

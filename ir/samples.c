@@ -49,9 +49,8 @@ static int slowest(const struct dims *dims, const struct dim_factors *dim) {
 static void join_dims(const struct classes *c, const struct node *node) {
     struct arena *scratch = arena_scratch(c->graph->arena);
     struct dims dims;
-    const char *why;
     int known[MAX_FACTORS]; /* per factor: 1 + the class of the dimensions so far; 0: none */
-    const bool bound = dims_bind(scratch, c->graph, node, &dims, &why) == 0;
+    const bool bound = dims_bind(scratch, c->graph, node, &dims, NULL) == 0;
     for (int f = 0; f < MAX_FACTORS; f++) known[f] = 0;
     for (int k = 0; bound && k < dims.ninputs + dims.noutputs; k++) {
         const int tensor = node_tensor(node, k);

@@ -643,9 +643,8 @@ static bool all_packed(const struct graph *graph, const struct uses *uses, int t
 
 /* Checks that the operands that a node reads packed can be packed, and that all of their readers read them packed. */
 static void check_packing(struct verifier *v) {
-    struct uses uses;
     bool *seen = ARENA_ARRAY(v->arena, bool, v->graph->tensors.n + 1);
-    graph_uses(v->graph, v->arena, &uses);
+    const struct uses uses = graph_uses(v->graph, v->arena);
     const bool *excluded = packing_excluded(v->graph, v->arena);
     for (int i = 0; i < v->graph->order.n; i++) {
         const struct node *node = &v->graph->nodes.at[v->node = v->graph->order.at[i]];
@@ -723,9 +722,8 @@ static const struct node *beside_runs(const struct verifier *v, const struct use
 static void check_runs(struct verifier *v) {
     const struct graph *graph = v->graph;
     const int *readers = graph_readers(graph, v->arena);
-    struct uses uses;
     int waits = 0, gathered[RT_LAYOUT_AXES];
-    graph_uses(graph, v->arena, &uses);
+    const struct uses uses = graph_uses(graph, v->arena);
     for (int axis = 0; axis < RT_LAYOUT_AXES; axis++) gathered[axis] = -1;
     for (int i = 0; i < graph->order.n; i++) {
         const struct node *node = &graph->nodes.at[v->node = graph->order.at[i]];

@@ -132,8 +132,8 @@ static void put_pointers(struct local *local, int first) {
 
 /* A product that is computed in runs of rows (passes/place/product_runs.c). */
 struct runs {
-    int64_t rows, length;      /* of the product; of a run, of the last one possibly fewer */
-    int64_t items;             /* outside of the dimension of which ranks have parts; 0: no parts */
+    int64_t rows, length;      /* of the product; of a run, the last of which may have fewer */
+    int64_t items;             /* before the dimension that ranks divide; 0: they divide none */
     int sum_axis, gather_axis; /* mesh axes; -1: none */
 };
 
@@ -141,8 +141,8 @@ static bool in_runs(const struct local *local) {
     return attr_int(&local->node, "runs", 1) > 1;
 }
 
-/* Runs are the rows of an item or of some ranks' parts (Note [Runs of rows] in runtime/core/redist.c); without parts,
- * as many as make that many runs, in whole tiles of kernels. */
+/* A run is the rows of an item, or of the parts of some ranks (Note [Runs of rows] in runtime/core/redist.c). If ranks
+ * divide no dimension, runs are equally long, in whole tiles of kernels. */
 static struct runs runs_of(const struct local *local) {
     enum { TILE = 16 };
     const int result = local->node.outputs[0], ndim = tensor_of(local, result)->ndim;
@@ -179,7 +179,7 @@ static void put_list(struct local *local) {
     put_pointers(local, 0);
 }
 
-/* An array of the extents of n dimensions: 1 for the first n - ndim of them, which the tensor does not have. */
+/* The extents of the tensor as an array of n dimensions, with 1s in front. */
 static void put_extents(struct local *local, int tensor, int n) {
     const int missing = n - tensor_of(local, tensor)->ndim;
     if (!n) return put_no_array(local);
@@ -262,7 +262,7 @@ static void put_runs(struct local *local, const char *argument) {
     strbuf_putc(&local->out, '}');
 }
 
-/* How the ranks along the axis that the class' ranks meet there divide the tensor. */
+/* How the class' ranks and the others along the axis divide the tensor. */
 static struct rt_placement ranks_placement(struct local *local, int tensor, int axis) {
     int coordinate[RT_MAX_AXES];
     mesh_coordinate(&local->graph->mesh, local->class->shard, coordinate);
@@ -399,7 +399,8 @@ static void put_type(struct local *local, int tensor) {
     strbuf_puts(&local->out, rt_dtypes[tensor_of(local, tensor)->dtype].name);
 }
 
-/* $Tby: of weights in another type than the result, to which the other operand may be rounded. */
+/* $Tby: "_by_" and the type of the weights if it is not that of the result; "_as_" if the other operand is rounded to
+ * it. */
 static void put_other_type(struct local *local, int tensor) {
     if (tensor_of(local, tensor)->dtype == tensor_of(local, local->node.outputs[0])->dtype) return;
     strbuf_puts(&local->out, attr_int(&local->node, "rounded", 0) ? "_as_" : "_by_");
@@ -546,7 +547,7 @@ static void put_ring(struct local *local) {
     strbuf_printf(&local->out, "%d, %lld, %lld", axis, (long long)split->blocks, (long long)split->grain);
 }
 
-/* The operands of an epilogue; with open sizes, then their extents. */
+/* The operands of an epilogue, followed by the extents if sizes are open. */
 static void put_epilogue_operands(struct local *local) {
     const int first = op_epilogue_first(&local->node);
     if (!elementwise_epilogue_is_open(local->graph, local->class, &local->node)) return put_pointers(local, first);
@@ -571,8 +572,8 @@ static void put_epilogue(struct local *local) {
     strbuf_putc(&local->out, '}');
 }
 
-/* $finish: struct rt_finish, which says how a library may finish the product (activation, bias, residual, sum), and a
- * statement that does it otherwise. */
+/* $finish: struct rt_finish with what a library may fuse into the product (activation, bias, residual, sum), and the
+ * statement that is executed if the library does not. */
 static void put_finish(struct local *local) {
     static const char *const activations[] = {
         [RT_NO_ACTIVATION] = "RT_NO_ACTIVATION", [RT_GELU] = "RT_GELU", [RT_GELU_GRAD] = "RT_GELU_GRAD"};
@@ -594,8 +595,8 @@ static void put_finish(struct local *local) {
     for (int i = 0; i < n; i++) VEC_PUSH(local->out.arena, &local->instruction->tensors, tensors[i]);
 }
 
-/* A placeholder: what writes it, for an operand, with a text, or alone. `argument`: the operand or text of the row;
- * NULL: that in parentheses. */
+/* A placeholder and the function that writes it: `of` an operand, `by` a text, or `put` with neither. `argument`: the
+ * operand or text; NULL: it is in parentheses behind the name. */
 static const struct placeholder {
     const char *name, *argument;
     void (*of)(struct local *local, int tensor);
@@ -667,7 +668,7 @@ static void put_product(struct local *local, char first) {
         strbuf_printf(&local->out, "%lld", (long long)p);
 }
 
-/* Attributes that are an enum of runtime/base/contract.h; of 0, the default, the number. */
+/* Attributes that are an enum of runtime/base/contract.h, with the spelling of each value. */
 static const struct {
     const char *attr, *names[3];
 } enums[] = {{"algorithm", {"RT_CONV_PRODUCT", "RT_CONV_WINOGRAD"}},
@@ -759,8 +760,8 @@ static void space_out(struct strbuf *out, size_t from) {
     }
 }
 
-/* Writes the call from an alternative of the call column: that of the annotation; for a transfer the first on the
- * sender and the second on the receiver; for a packed product the last. */
+/* Writes the call by an alternative of the call column: the one whose annotation fits the node; of a transfer, the
+ * first on the sender and the second on the receiver; of a packed product, the last. */
 static void put_call(struct local *local) {
     const struct target *target = local->kernels->target;
     const char *s = local->node.op->call;

@@ -2,7 +2,7 @@
 #include "codegen/call/instruction.h"
 #include "passes/pipeline.h"
 
-/* The type that selects the kernel: of a node without inputs that of its result. */
+/* The type that selects the kernel: that of an input, or of the result if there are no inputs. */
 static enum rt_dtype kernel_type(const struct graph *graph, const struct node *node) {
     return graph->tensors.at[node->ninputs ? node->inputs[op_typed_input(node->op)] : node->outputs[0]].dtype;
 }
@@ -20,7 +20,7 @@ static bool is_finished_by_library(const struct node *node) {
     return node->op->id == OP_MatMul && (finished || attr_find(node, "sums"));
 }
 
-/* True for products of f32 and 16-bit weights, which only kernels of packed ones take. */
+/* True for products of f32 with 16-bit weights. Only kernels for packed weights compute them. */
 static bool mixes_types(const struct graph *graph, const struct node *node) {
     return node->op->id == OP_MatMul && !attr_int(node, "packed", 0) &&
            graph->tensors.at[node->inputs[0]].dtype != graph->tensors.at[node->inputs[1]].dtype;

@@ -29,14 +29,14 @@ static const char *list_of(struct arena *arena, struct extents *extents, const s
     return strbuf_text(&out);
 }
 
-/* The fields behind the extents of an output: of a counted one the dimension, and 1 + the output with the count (struct
- * rt_port). */
+/* The last fields of an output's struct rt_port: if it is counted, its dimension, and 1 + the number of the output that
+ * has the count. */
 static const char *counted_fields(const struct graph *graph, const struct ports *ports, int index) {
     const struct counted_output *counted = strcmp(ports->list, "outputs") == 0 ? graph_counted(graph, index) : NULL;
     return counted ? arena_printf(graph->arena, ", .dim = %d, .count = %d", counted->dim, counted->count + 1) : "";
 }
 
-/* The number of elements for all sizes at most, if the largest sizes have fewer. */
+/* The largest number of elements over all sizes, if the largest sizes do not have it. */
 static const char *most_field(const struct graph *graph, const struct ports *ports, const struct tensor *tensor) {
     int64_t largest[OPEN_SIZES] = {0}, elements = 1;
     for (int s = 0; graph->open && s < graph->open->all.n; s++) largest[s] = graph->open->all.at[s].range.most;
@@ -54,8 +54,8 @@ static void bind_name(struct tmpl_env *port, struct names *names, const char *na
     tmpl_set(port, "remark", shown ? arena_printf(names->arena, " '%s'", name) : "");
 }
 
-/* The shape of a tensor that has the micro-batches of a training step along dimension 0. Without dimensions an input is
- * the same for all, and an output has an element for each. */
+/* The shape of a tensor that has the micro-batches of a training step along dimension 0. A scalar input is the same for
+ * all micro-batches; a scalar output becomes an element for each. */
 static const char *batch_shape(const struct graph *graph, struct extents *extents, const struct ports *ports, int i,
                                int accumulate) {
     const struct tensor *tensor = &graph->tensors.at[ports->tensors[i]];

@@ -14,7 +14,7 @@
 #include "ir/expr/eval.h"
 #include "passes/train/training.h"
 
-/* A slice: one loop, over as many elements as the caller says. */
+/* Of slices: one loop, whose number of elements is an argument. */
 static void make_flat_loop(struct loops *loops) {
     loops->n = 1;
     loops->flat = true;
@@ -190,9 +190,9 @@ static void bind_results(const struct loops *loops, struct tmpl_env *env, const 
     }
 }
 
-/* Names operands and results of an optimizer's function as its formulas do (passes/train/optimizers.def). Results, and
- * operands of one element, get the last word of their tensor's name. Of the operands of the parameter's size that are
- * not changed in place, the stored one is p_old and the gradient is g. */
+/* Names operands and results of an optimizer's function as its formulas do (passes/train/optimizers.def): results and
+ * scalars by the last word of their tensor's name. The other operands that are not changed in place are the stored
+ * parameter, p_old, and the gradient, g. */
 static void name_update(struct loops *loops, const char **names, const char **results) {
     struct names scope;
     names_begin(&scope, loops->arena);
@@ -211,8 +211,8 @@ static void name_update(struct loops *loops, const char **names, const char **re
     }
 }
 
-/* Names the values of an optimizer's function as the papers do: what is stored in m is m_t, and what the gradient
- * becomes first is g_t. */
+/* Names the values of an optimizer's function as the papers do: the value stored in m is m_t, and the first value
+ * computed from the gradient is g_t. */
 static void name_values(struct loops *loops) {
     const struct expr_chain *chain = loops_chain(loops);
     for (int o = 0; o < chain->nvalues; o++) {
@@ -361,8 +361,8 @@ static const char *stem_of(const struct loops *loops) {
     return words ? arena_printf(loops->arena, "fused_%s", words) : loops->node->op->name;
 }
 
-/* The target's call that casts all elements in a row from f32 to a 16-bit type, which compilers do not do with the
- * processor's instructions. NULL: there is none, or the node is something else. */
+/* The target's call for a contiguous cast from f32 to a 16-bit type: compilers do not use the processor's instructions
+ * for it. NULL: the target has none, or the node is no such cast. */
 static const char *cast_function(const struct loops *loops) {
     const enum rt_dtype to = loops->graph->tensors.at[loops->node->outputs[0]].dtype;
     if (!loops->target->cast_to_half || !loops_are_cast(loops) || loops->n != 1 || loops->stride[0][0] != 1)

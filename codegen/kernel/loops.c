@@ -185,8 +185,8 @@ static const char *spell(const void *env, const char *name) {
     return expr_literal(loops->arena, dtype, attr->kind == ATTR_INT ? (double)attr->value : attr->number, attr->value);
 }
 
-/* Elements that an expression in f32 converts where it loads or stores them: 16-bit floats, and in chains, which have
- * no integer arithmetic, also integers. */
+/* True for types that an expression in f32 converts as it loads and stores elements: 16-bit floats, and in chains,
+ * which have no integer arithmetic, integers. */
 static bool is_widened(const struct loops *loops, enum rt_dtype dtype) {
     return rt_dtypes[dtype].kind == RT_KIND_HALF || (!loops->node->op->expr && expr_chain_loads(dtype));
 }

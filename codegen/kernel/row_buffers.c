@@ -53,7 +53,7 @@ static int reduced_input(const struct row_kernel *kernel, const struct row_value
     return read ? k : -1;
 }
 
-/* True if the operand of the reduction has a buffer for that alone. */
+/* True if the operand of the reduction is computed into a buffer of its own. */
 static bool has_own_buffer(const struct row_kernel *kernel, const struct row_value *value) {
     return value->fold && named_elements(kernel, value->expr) < 0 && reduced_input(kernel, value) < 0;
 }

@@ -747,8 +747,7 @@ const char *manifest_text(const struct manifest *manifest) {
     if (manifest->info->training) put_key(writer, "work", manifest->work_key);
     rt_json_close(writer, '}');
     if (graph->open) put_sizes(writer, graph->open, manifest->sizes);
-    struct uses uses;
-    graph_uses(graph, graph->arena, &uses);
+    const struct uses uses = graph_uses(graph, graph->arena);
     put_ports(writer, "inputs", graph, graph->inputs.n - graph_gradient_inputs(graph), graph->inputs.at, NULL, &uses);
     put_ports(writer, "outputs", graph, graph->outputs.n - graph->nmetrics, graph->outputs.at, graph->output_names.at,
               NULL);

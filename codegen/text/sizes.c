@@ -264,7 +264,6 @@ struct sizes *sizes_find(const struct graph *graph) {
     struct arena *arena = graph->arena;
     struct sizes *sizes = ARENA_NEW(arena, struct sizes);
     int items = 0, item[MAX_FACTORS];
-    const char *why;
     *sizes = (struct sizes){.graph = graph, .arena = arena, .first = ARENA_ARRAY(arena, int, graph->tensors.n + 1)};
     for (int t = 0; t < graph->tensors.n; t++) {
         sizes->first[t] = items;
@@ -277,7 +276,7 @@ struct sizes *sizes_find(const struct graph *graph) {
     for (int i = 0; i < graph->order.n; i++) {
         const struct node *node = &graph->nodes.at[graph->order.at[i]];
         struct dims dims;
-        if (dims_bind(arena, graph, node, &dims, &why) < 0) continue;
+        if (dims_bind(arena, graph, node, &dims, NULL) < 0) continue;
         join_factors(sizes, node, &dims, item);
         note_products(sizes, node, &dims, item);
     }

@@ -142,9 +142,8 @@ static int factor_of(const struct dims *dims, int k, const struct counted *count
 static bool pass_on(struct lowering *lowering, const struct node *node, int k) {
     struct counted counted = *lowering_counted(lowering, node->inputs[k]);
     struct dims dims;
-    const char *why;
     bool found = false;
-    if (dims_bind(lowering->arena, lowering->graph, node, &dims, &why) < 0) return false;
+    if (dims_bind(lowering->arena, lowering->graph, node, &dims, NULL) < 0) return false;
     const int factor = factor_of(&dims, k, &counted);
     if (factor < 0) return false;
     const bool any = dims.factor[factor].kind != FACTOR_PASS && node->op->neutral == NEUTRAL_ANY;
@@ -216,13 +215,12 @@ static int neutral_value(struct lower *lower, int x, enum neutral neutral) {
 bool lower_mask(struct lower *lower, const struct node *node, int *inputs, struct counted *result) {
     struct lowering *lowering = lower->shared;
     struct dims dims;
-    const char *why;
     bool counts = false;
     find_counts(lowering);
     if (!lowering->counts.n) return false;
     for (int k = 0; k < node->ninputs; k++)
         counts = counts || (node->inputs[k] >= 0 && lowering_counted(lowering, node->inputs[k]));
-    if (!counts || dims_bind(lowering->arena, lowering->graph, node, &dims, &why) < 0) return false;
+    if (!counts || dims_bind(lowering->arena, lowering->graph, node, &dims, NULL) < 0) return false;
     counts = false;
     for (int k = 0; k < node->ninputs; k++) {
         const struct counted *counted = node->inputs[k] < 0 ? NULL : lowering_counted(lowering, node->inputs[k]);

@@ -58,9 +58,8 @@ static void begin_sum(struct graph *graph, int id, int tensor, bool axes_too) {
 
 int pass_overlap(struct graph *graph, const struct pass_context *context) {
     const bool axes_too = !context->training || context->training->bucket_bytes > 0;
-    struct uses uses;
     int n;
-    graph_uses(graph, graph->arena, &uses);
+    const struct uses uses = graph_uses(graph, graph->arena);
     const int *order = graph_take_order(graph, &n);
     for (int i = 0; i < n; i++) {
         VEC_PUSH(graph->arena, &graph->order, order[i]);

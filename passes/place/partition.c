@@ -426,7 +426,7 @@ static bool lay_out_updated(struct graph *graph) {
 }
 
 static void find_uses(struct partition *p) {
-    graph_uses(p->graph, p->graph->arena, &p->uses);
+    p->uses = graph_uses(p->graph, p->graph->arena);
     p->kept = graph_kept(p->graph, p->graph->arena);
     p->gradient = find_gradients(p->graph, &p->uses);
 }

@@ -157,8 +157,8 @@ static void add_start(const struct prefetch *p, int id) {
     attr_set(graph, &graph->nodes.at[id], attr_of_int("begun", 1));
 }
 
-/* Waits, then starts, what has its wait or start at the place, the next after those before. At the beginning of a phase
- * a gather along one axis is complete before the same parameter's along the next one starts. */
+/* Adds the waits of the place, then its starts. At the beginning of a phase, the gather of a parameter along one axis
+ * is complete before that along the next axis starts. */
 static void put_gathers(struct prefetch *p, int place) {
     for (; p->waited < p->gathers.n && p->gathers.at[p->waited].wait == place; p->waited++)
         if (place != AT_BEGINNING) keep(p, p->gathers.at[p->waited].node);

@@ -20,7 +20,7 @@
 struct pair {
     int product, move, axis;
     double rows, columns, summed; /* extents of the product on the rank with the largest part */
-    double items;                 /* outside of the dimension of which ranks have parts; 0: an all-reduce */
+    double items;                 /* product of the extents before the dimension that ranks divide; 0: an all-reduce */
 };
 struct pairing {
     struct graph *graph;
@@ -50,9 +50,8 @@ static double extent_beside(const struct graph *graph, int tensor, int dim, int 
 /* Extents of the product's parts; false if it is none that can be computed in runs of rows. */
 static bool measure(const struct graph *graph, const struct node *node, struct pair *pair) {
     struct dims dims;
-    const char *why;
     if (node->op->id != OP_MatMul || node->noutputs != 1 || attr_int(node, "trans_a", 0) || attr_find(node, "runs") ||
-        dims_bind(graph->arena, graph, node, &dims, &why) < 0 || dims.alternative)
+        dims_bind(graph->arena, graph, node, &dims, NULL) < 0 || dims.alternative)
         return false;
     pair->rows = pair->columns = pair->summed = 1;
     for (int f = 0; f < dims.nfactors; f++) {
@@ -189,7 +188,7 @@ int pass_product_runs(struct graph *graph, const struct pass_context *context) {
     if (!context->decisions.product_runs) return 0;
     p.typical = graph_typical(graph, graph->arena);
     p.readers = graph_readers(graph, graph->arena);
-    graph_uses(graph, graph->arena, &p.uses);
+    p.uses = graph_uses(graph, graph->arena);
     p.place = graph_positions(graph, graph->arena);
     for (int i = 0; i < graph->order.n; i++) {
         add_reduction(&p, graph->order.at[i]);

@@ -186,8 +186,8 @@ static int flat_to_undo(const struct graph *graph, const struct layout *have, co
     return changes ? last : -1;
 }
 
-/* True if a flat cut is wanted before the part that it divides is made, or if flat cuts along other axes come first:
- * they are made from the first axis to the last, and undone from the last to the first. */
+/* True if a flat cut has to wait: for the part that it divides, or for flat cuts along other axes, which are made from
+ * the first axis to the last and undone from the last to the first. */
 static bool must_wait_flat(const struct graph *graph, const struct layout *have, const struct layout *wanted,
                            int axis) {
     const unsigned held = layout_flat_axes(have), needed = layout_flat_axes(wanted), before = (1u << axis) - 1;

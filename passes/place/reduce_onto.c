@@ -4,7 +4,7 @@
 #include "ir/op.h"
 #include "passes/pipeline.h"
 
-/* The operator that adds to a sum what `reduction` gives; OP_NONE: there is none, or no replica axis. */
+/* The operator that adds the result of `reduction` to a sum; OP_NONE: there is none, or it is along no replica axis. */
 static enum op_id onto(const struct graph *graph, const struct node *reduction) {
     if (attr_int(reduction, "mesh", -1) < graph->mesh.naxes) return OP_NONE;
     if (reduction->op->id == OP_AllReduce) return OP_AllReduceOnto;

@@ -16,9 +16,8 @@ static bool is_computed_in_parts(const struct graph *graph, int tensor, int axis
 /* True for flash attention, or its gradient, if this axis cuts its rows of queries and no other axis does. */
 static bool is_cut(struct graph *graph, const struct node *node, int axis) {
     struct dims dims;
-    const char *why;
     const bool attention = node->op->id == OP_FlashAttention || node->op->id == OP_FlashAttentionGrad;
-    if (!attention || dims_bind(graph->arena, graph, node, &dims, &why) < 0) return false;
+    if (!attention || dims_bind(graph->arena, graph, node, &dims, NULL) < 0) return false;
     const int rows = dims_find(&dims, "t");
     for (int a = 0; a < graph->mesh.naxes; a++)
         if ((node->split[a].factor == rows) != (a == axis)) return false;

@@ -32,10 +32,9 @@ static bool gives_layout(const struct graph *graph, const struct node *reshape, 
                          const struct layout *wanted) {
     struct node after = *reshape;
     struct dims dims;
-    const char *why;
     after.inputs = &whole;
     after.split[axis] = (struct node_split){.factor = SPLIT_NONE};
-    if (dims_bind(graph->arena, graph, &after, &dims, &why) < 0) return false;
+    if (dims_bind(graph->arena, graph, &after, &dims, NULL) < 0) return false;
     const struct layout layout = dims_layout_given(graph, &dims, &after, 0);
     return layout_equal(&layout, wanted);
 }
@@ -53,8 +52,8 @@ static int gathered_before(const struct sharing *s, const struct node *gather, i
     return -1;
 }
 
-/* If what the node gathers was gathered before in another shape, gives the reshape that result to read. Returns the
- * reshape; -1: it was not. */
+/* If the operand of the node's reshape was gathered before, lets the reshape read that result. Returns the reshape; -1:
+ * it was not. */
 static int share(const struct sharing *s, int id) {
     struct graph *graph = s->graph;
     const struct node *gather = &graph->nodes.at[id];
@@ -90,7 +89,7 @@ static void share_gathers(struct graph *graph) {
     int *by = ARENA_ARRAY(arena, int, graph->nodes.n + 1);
     bool *moved = ARENA_ARRAY(arena, bool, graph->nodes.n + 1);
     s.position = graph_positions(graph, arena);
-    graph_uses(graph, arena, &s.uses);
+    s.uses = graph_uses(graph, arena);
     for (int i = 0; i < graph->order.n; i++) {
         const int reshape = share(&s, graph->order.at[i]);
         if (reshape < 0) continue;

@@ -37,7 +37,7 @@ static const struct node *backward_node(const struct graph *graph, int tensor) {
     return node && node->phase == PHASE_BACKWARD ? node : NULL;
 }
 
-/* The node if the tensor is the sum of two contributions to a gradient; NULL: it is a contribution itself. */
+/* The node that computes the tensor as a sum of two contributions to a gradient; NULL: it is a contribution itself. */
 static const struct node *sum_of(const struct graph *graph, int tensor) {
     const struct node *node = backward_node(graph, tensor);
     const struct tensor *all = graph->tensors.at;

@@ -155,7 +155,8 @@ static void split_flat(const struct zero *z, struct node *node, int tensor) {
             node->split[axis] = (struct node_split){.factor = SPLIT_FLAT, .blocks = 1, .grain = 1};
 }
 
-/* The reduction of each micro-batch leaves out dummies: the rank's own flag says nothing of the others' gradients. */
+/* The reduction of each micro-batch leaves out dummies itself, since a rank knows only whether its own micro-batch is
+ * one. */
 static void add_always(const struct zero *z, struct node *accumulate) {
     const enum rt_dtype dtype = tensor_at(z, accumulate->inputs[2])->dtype;
     const double one = 1;
@@ -217,9 +218,6 @@ static void place_frozen(const struct zero *z) {
     for (int t = 0; t < z->graph->tensors.n; t++)
         if (cut[t]) place_flat(z, t);
 }
-
-/* Casts of parameters
- * ----------------------------------------------------------------------------------------------- */
 
 static bool is_cast_of_slice(const struct zero *z, const struct node *node) {
     return node->op->id == OP_Cast && node->phase < PHASE_REDUCE &&

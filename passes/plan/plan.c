@@ -202,10 +202,9 @@ static void name_splits(struct plan_node *entry, const struct graph *graph, cons
                         const struct node_split *splits, struct arena *scratch) {
     struct dims dims;
     int axes[RT_LAYOUT_AXES];
-    const char *why;
     for (int a = 0; a < graph->mesh.naxes; a++) entry->nsplits += splits[a].factor >= 0;
     if (!entry->nsplits) return;
-    if (dims_bind(scratch, graph, node, &dims, &why) < 0) BUG("%s: %s", node->name, why);
+    dims_bind_checked(scratch, graph, node, &dims);
     entry->splits = ARENA_ARRAY(graph->arena, struct plan_split, entry->nsplits);
     dims_outermost_first(splits, graph->mesh.naxes, axes);
     for (int i = 0, n = 0; n < entry->nsplits; i++)
@@ -292,9 +291,8 @@ static int apply_split(const struct applying *a, int id, const struct dims *dims
 
 static int apply_splits(const struct applying *a, int id, const struct plan_node *entry, struct node_split *splits) {
     struct dims dims;
-    const char *why;
     if (!entry->nsplits) return 0;
-    if (dims_bind(a->scratch, a->graph, &a->graph->nodes.at[id], &dims, &why) < 0) BUG("%s", why);
+    dims_bind_checked(a->scratch, a->graph, &a->graph->nodes.at[id], &dims);
     for (int i = 0; i < entry->nsplits; i++) {
         const struct plan_split *split = &entry->splits[i];
         if (!leaves_out(a, split->axis) && apply_split(a, id, &dims, split, splits) < 0) return -1;

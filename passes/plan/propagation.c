@@ -41,7 +41,7 @@ void propagation_init(struct propagation *propagation, struct draft *draft, stru
     *propagation =
         (struct propagation){.graph = graph, .split = draft->split, .draft = draft, .arena = arena, .axis = axis};
     propagation->ways = axis < graph->mesh.naxes ? graph->mesh.axis[axis].size : 1;
-    graph_uses(graph, arena, &propagation->uses);
+    propagation->uses = graph_uses(graph, arena);
     list_updates(propagation);
     propagation->dims = ARENA_ARRAY(arena, struct dims *, graph->nodes.n + 1);
     propagation->decided = ARENA_ARRAY(arena, bool, graph->nodes.n + 1);

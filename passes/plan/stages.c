@@ -33,8 +33,7 @@ static bool is_everywhere(const struct graph *graph, const bool *recomputed, int
 /* True for cheap operators that neither sum (products, norms, reductions) nor communicate. */
 static bool is_cheap(const struct graph *graph, const struct node *node, double most) {
     struct dims dims;
-    const char *why;
-    if (op_communicates(node->op) || dims_bind(graph->arena, graph, node, &dims, &why) < 0) return false;
+    if (op_communicates(node->op) || dims_bind(graph->arena, graph, node, &dims, NULL) < 0) return false;
     if (dims_flops(&dims, node->op->flops) > CHEAP_FLOPS * most) return false;
     for (int f = 0; f < dims.nfactors; f++)
         if (dims.factor[f].kind != FACTOR_PASS && dims.factor[f].kind != FACTOR_WHOLE) return false;

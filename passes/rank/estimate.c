@@ -231,8 +231,7 @@ static struct kernel_work forward_products(const struct graph *graph) {
     for (int i = 0; i < graph->order.n; i++) {
         const struct node *node = &graph->nodes.at[graph->order.at[i]];
         struct dims dims;
-        const char *why;
-        if (node->phase != PHASE_FORWARD || dims_bind(graph->arena, graph, node, &dims, &why) < 0 ||
+        if (node->phase != PHASE_FORWARD || dims_bind(graph->arena, graph, node, &dims, NULL) < 0 ||
             !kernel_is_product(node, &dims))
             continue;
         const double flops = dims_flops(&dims, node->op->flops);
@@ -296,7 +295,7 @@ static double walk_of(const struct graph *graph, const struct timeline *timeline
     return seconds;
 }
 
-/* What measured steps say of this machine's estimates. */
+/* Multiplies the times by the factor between measured steps of this machine and their estimates. */
 static void correct(struct estimate *estimate, double factor) {
     double *const seconds[] = {&estimate->step,           &estimate->computing, &estimate->updating,
                                &estimate->communicating,  &estimate->hidden,    &estimate->summing,

@@ -77,7 +77,7 @@ static int *last_reads(const struct graph *graph) {
     return last;
 }
 
-/* Puts the tensor into the memory of `root`, which is then in use as long as either. */
+/* Puts the tensor into the memory of `root`, which is then live while either is. */
 static void join_root(struct rankplan *plan, int *last_read, int tensor, int root) {
     plan->root[tensor] = root;
     if (last_read[tensor] > last_read[root]) last_read[root] = last_read[tensor];

@@ -186,7 +186,7 @@ int memplan_verify(const struct rankplan *plan, struct diags *diags) {
     return status;
 }
 
-/* The class that has stage and coordinates of `class` on all axes but `axis`, and there the set number `set`. */
+/* The class with the coordinates of `class` on all axes but `axis`, where its coordinate is in set number `set`. */
 static const struct rank_class *member(const struct rankplan *plan, const struct rank_class *class, int axis, int set) {
     const struct mesh *mesh = &plan->graph->mesh;
     int coordinate[RT_MAX_AXES];

@@ -14,7 +14,7 @@ static int by_address(const void *left, const void *right) {
     return (a->offset > b->offset) - (a->offset < b->offset);
 }
 
-/* What is in no arena has its index for an offset: addresses far apart. */
+/* Outside of arenas the offset is an index: such addresses are far apart. */
 static struct address begin_of(const struct plan_place *place) {
     const int64_t apart = place->arena < RT_ARENAS ? 1 : (int64_t)1 << 40;
     return (struct address){place->arena, place->offset * apart};

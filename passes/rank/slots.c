@@ -49,7 +49,7 @@ static void list_kept(const struct rankplan *plan, struct rank_class *class) {
     }
 }
 
-/* Per root: in whose slot it lies, as an index into class->chunks. */
+/* Per root: the chunk that owns its slot, as an index into class->chunks. */
 static const int *find_owners(const struct rankplan *plan, const struct rank_class *class) {
     const struct graph *graph = plan->graph;
     const int *of = schedule_owners(graph, class->coordinate);
@@ -114,8 +114,8 @@ static const int *find_end_sets(const struct rankplan *plan, const struct rank_c
     return set;
 }
 
-/* The set of slots for a kept value of which that is known. What is accessed by several chunks has a slot of `owner`
- * for the whole micro-batch. */
+/* The set of slots for a kept value with these accesses. A value that several chunks access is in a slot of `owner` for
+ * the whole micro-batch. */
 static int choose_set(const struct rank_class *class, const struct access *access, int owner) {
     const unsigned forward = 1u << PHASE_FORWARD, weight = 1u << PHASE_WEIGHT;
     const bool parts = class->schedule->shape.slots[rt_slot_set(RT_SLOT_TO_BACKWARD, 0)] > 0;
@@ -130,7 +130,7 @@ static bool several_in_use(const struct rank_class *class) {
     return class->nchunks > 1 || class->schedule->shape.slots[0] > 1;
 }
 
-/* Number of the first kept values that lie in the regions of slots. */
+/* How many kept values lie in the regions of slots: the first ones of the list. */
 static int in_regions(const struct rank_class *class) {
     return several_in_use(class) ? class->kept.n : class->transferred;
 }
@@ -149,7 +149,7 @@ void slots_find(const struct rankplan *plan, struct rank_class *class) {
     }
 }
 
-/* Size of a slot of the set in its region: with one slot, only the first values lie there. */
+/* Size of a slot of the set in its region. */
 static int64_t stride_of(const struct rankplan *plan, const struct rank_class *class, int set, enum rt_arena arena) {
     int64_t bytes = 0;
     for (int i = 0; i < in_regions(class); i++) {

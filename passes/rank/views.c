@@ -126,8 +126,9 @@ static bool lie_in_concat(const struct move *m, int operand, const struct stride
 
 typedef bool strides_fn(const struct move *move, int operand, const struct strides *strides, struct strides *out);
 
-/* Strides of views. see: of the result as a view of operand 0; lie: of an operand as a view into the result. Each
- * from the strides of the other tensor; false if that is no strided view. */
+/* Operators that move elements. see: computes the strides of the result as a view of operand 0 from those of the
+ * operand; lie: the strides of an operand as a view into the result from those of the result. False: that is no strided
+ * view. */
 static const struct mover {
     enum op_id op;
     strides_fn *see, *lie;
@@ -362,7 +363,7 @@ static bool place_operands(struct finder *f, int id) {
     return true;
 }
 
-/* True if it holds, or was done, for each kind of class. */
+/* True if holds(f, id) is true for every kind of class. */
 static bool in_all_kinds(struct finder *f, bool (*holds)(struct finder *f, int id), int id) {
     for (int k = 0; k < f->kinds.n; k++) {
         f->class = f->kinds.at[k].class;
@@ -448,7 +449,7 @@ void views_find(struct rankplan *plan) {
     struct finder f = {.plan = plan};
     plan->view = arena_alloc(graph->arena, (size_t)graph->tensors.n + 1, sizeof *plan->view);
     plan->moves_nothing = ARENA_ARRAY(graph->arena, bool, graph->nodes.n + 1);
-    graph_uses(graph, graph->arena, &f.readers);
+    f.readers = graph_uses(graph, graph->arena);
     f.fixed = graph_kept(graph, graph->arena);
     list_kinds(&f);
     find_taken(&f);

@@ -159,7 +159,7 @@ int pass_fold_moves(struct graph *graph, const struct pass_context *context) {
     moves.movable = ARENA_ARRAY(graph->arena, bool, graph->nodes.n + 1);
     moves.fixed = graph_kept(graph, graph->arena);
     for (int i = 0; i < graph->updates.n; i++) moves.fixed[graph->updates.at[i].weight] = true;
-    graph_uses(graph, graph->arena, &moves.uses);
+    moves.uses = graph_uses(graph, graph->arena);
     find_moves(&moves);
     return rewrite_each(graph, moved, &moves);
 }

@@ -11,13 +11,12 @@
 static int join(struct graph *graph, const struct node *product, const struct node *sum, int k) {
     struct node joined = *product;
     struct dims dims;
-    const char *why;
     joined.inputs = ARENA_ARRAY(graph->arena, int, OP_INTEGER_INPUTS);
     joined.ninputs = OP_INTEGER_INPUTS;
     for (int i = 0; i < OP_INTEGER_BIAS; i++) joined.inputs[i] = i < product->ninputs ? product->inputs[i] : -1;
     joined.inputs[OP_INTEGER_BIAS] = sum->inputs[1 - k];
     joined.outputs = sum->outputs;
-    if (dims_bind(graph->arena, graph, &joined, &dims, &why) < 0) return -1;
+    if (dims_bind(graph->arena, graph, &joined, &dims, NULL) < 0) return -1;
     const int made = graph_add_copy(graph, &joined);
     graph->order.n--; /* it takes the sum's place */
     return made;

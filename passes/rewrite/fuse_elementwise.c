@@ -417,7 +417,7 @@ int pass_fuse_elementwise(struct graph *graph, const struct pass_context *contex
     struct fuser f = {
         .graph = graph, .context = context, .arena = arena_scratch(graph->arena), .nnodes = graph->nodes.n};
     int n, most = context->library_products ? 2 : 1;
-    graph_uses(graph, f.arena, &f.uses);
+    f.uses = graph_uses(graph, f.arena);
     f.kept = graph_kept(graph, f.arena);
     f.last = find_last(&f);
     f.apart = ARENA_ARRAY(f.arena, bool, graph->tensors.n + 1);

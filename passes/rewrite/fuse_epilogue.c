@@ -28,9 +28,8 @@ struct joiner {
 static int add_joined(struct joiner *j, const struct node *joined) {
     struct graph *graph = j->graph;
     struct dims dims;
-    const char *why;
     struct epilogue epilogue;
-    if (dims_bind(graph->arena, graph, joined, &dims, &why) < 0) return -1;
+    if (dims_bind(graph->arena, graph, joined, &dims, NULL) < 0) return -1;
     if (!attr_int(joined, "packed", 0) && !op_multiplies_integers(joined->op) &&
         !epilogue_read(graph->arena, graph, joined, &epilogue))
         return -1;

@@ -113,8 +113,7 @@ static bool find_operand(const struct joiner *j, const struct node *product, con
 /* True if the sum has the same layout as a result of the product as before. */
 static bool keeps_layout(const struct joiner *j, const struct node *joined) {
     struct dims dims;
-    const char *why;
-    if (dims_bind(j->graph->arena, j->graph, joined, &dims, &why) < 0) return false;
+    if (dims_bind(j->graph->arena, j->graph, joined, &dims, NULL) < 0) return false;
     const struct layout *has = &tensor_at(j, joined->outputs[1])->layout;
     struct layout given = dims_layout_given(j->graph, &dims, joined, 1);
     for (int axis = j->graph->mesh.naxes; axis < mesh_layout_axes(&j->graph->mesh); axis++)
@@ -172,7 +171,7 @@ int pass_fuse_sums(struct graph *graph, const struct pass_context *context) {
     struct joiner j = {.graph = graph};
     int tensors = graph->tensors.n + 1, nodes = graph->nodes.n + 1;
     if (!context->library_products) return 0;
-    graph_uses(graph, graph->arena, &j.uses);
+    j.uses = graph_uses(graph, graph->arena);
     j.kept = graph_kept(graph, graph->arena);
     j.viewed = ARENA_ARRAY(graph->arena, int, tensors);
     j.reader = ARENA_ARRAY(graph->arena, int, tensors);

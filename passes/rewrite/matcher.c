@@ -15,7 +15,7 @@ struct goal {
 
 void matcher_init(struct matcher *matcher, struct graph *graph) {
     *matcher = (struct matcher){.graph = graph, .tensors = graph->tensors.n};
-    graph_uses(graph, graph->arena, &matcher->uses);
+    matcher->uses = graph_uses(graph, graph->arena);
     matcher->kept = graph_kept(graph, graph->arena);
 }
 

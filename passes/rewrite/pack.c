@@ -20,9 +20,8 @@ static bool exclude_halves(const struct graph *graph, const struct uses *uses, b
 }
 
 int pass_pack(struct graph *graph, const struct pass_context *context) {
-    struct uses uses;
     if (context->library_products) return 0;
-    graph_uses(graph, graph->arena, &uses);
+    const struct uses uses = graph_uses(graph, graph->arena);
     bool *excluded = packing_excluded(graph, graph->arena);
     while (exclude_halves(graph, &uses, excluded)) {
     }

@@ -80,7 +80,7 @@ static int raised(void *env, int id) {
 
 int pass_raise_slices(struct graph *graph, const struct pass_context *context) {
     struct raise raise = {.builder = {graph, context->diags, NULL}, .ntensors = graph->tensors.n};
-    graph_uses(graph, graph->arena, &raise.uses);
+    raise.uses = graph_uses(graph, graph->arena);
     raise.kept = graph_kept(graph, graph->arena);
     return rewrite_each(graph, raised, &raise);
 }

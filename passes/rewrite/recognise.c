@@ -57,13 +57,12 @@ static bool fits_shape(const struct recognition *recognition, const struct op *o
     const struct graph *graph = recognition->builder.graph;
     struct node node = graph->nodes.at[recognition->root];
     struct dims dims;
-    const char *why;
     node.op = op;
     node.ninputs = recognition->ninputs;
     node.inputs = (int *)recognition->inputs;
     node.nattrs = recognition->nattrs;
     node.attrs = (struct attr *)recognition->attrs;
-    return dims_bind(graph->arena, graph, &node, &dims, &why) == 0 &&
+    return dims_bind(graph->arena, graph, &node, &dims, NULL) == 0 &&
            dims_fits(&dims, dims.ninputs, recognition_result(recognition));
 }
 

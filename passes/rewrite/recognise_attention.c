@@ -478,7 +478,8 @@ static const struct {
 };
 _Static_assert(sizeof roots / sizeof *roots == ATTENTION_ROOTS, "a pattern per root");
 
-/* Operands and masks in their shortest form, and the node that computes them. False: the node stays what it is. */
+/* Replaces the root by attention on operands before heads were repeated, if that fits, else on those after it. False:
+ * the root is not changed. */
 static bool make(struct attention *a) {
     struct attention found = *a;
     a->depth = MAX_STEPS;
@@ -546,7 +547,7 @@ static bool from_softmax(const struct graph *graph, int tensor, int steps) {
     return found;
 }
 
-/* A product of something that is made of a softmax, which deserves a remark if it is no attention. */
+/* True for a product with the result of a softmax: a remark says why it is no attention. */
 static bool reads_weights(const struct graph *graph, const struct node *node) {
     return node->op->id == OP_MatMul && from_softmax(graph, node->inputs[0], 3);
 }

@@ -9,8 +9,7 @@
 /* True if the node takes inputs of these shapes, and broadcasts them to the shape of its result. */
 static bool keeps_shape(const struct graph *graph, const struct node *node) {
     struct dims dims;
-    const char *why;
-    return dims_bind(graph->arena, graph, node, &dims, &why) == 0 &&
+    return dims_bind(graph->arena, graph, node, &dims, NULL) == 0 &&
            dims_fits(&dims, dims.ninputs, &graph->tensors.at[node->outputs[0]]);
 }
 

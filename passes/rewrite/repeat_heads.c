@@ -43,7 +43,7 @@ static int add_numbers(const struct build *builder, int64_t heads, int64_t times
     return graph_add_const(builder->graph, arena_printf(arena, "%s.heads", builder->node), RT_I64, 1, &n, head);
 }
 
-/* The node that adds the rows of a cache, of which a slice or all is seen; NULL: it is none. */
+/* The node that adds rows to the cache of which tensor `seen` is all or a slice; NULL: it is of no cache. */
 static const struct node *writer_of(const struct graph *graph, int seen) {
     const struct node *slice = made_by(graph, seen, OP_Slice);
     const int cache = slice ? slice->inputs[0] : seen;
@@ -57,7 +57,8 @@ static bool adds_to_heads(const struct node *writer, int heads) {
     return attr_int(writer, "batch_dims", 0) == heads + 1 && attr_int(writer, "depth", 0) == 1;
 }
 
-/* The writer of the cache that this operand of the attention alone reads, whole but for rows; -1: it is none. */
+/* The node that adds rows to the cache of which the operand has all heads; -1: the operand is of no cache, or others
+ * read the cache. */
 static int cache_of(const struct dividing *by, int operand) {
     const struct graph *graph = by->builder.graph;
     const struct node *writer = writer_of(graph, operand);

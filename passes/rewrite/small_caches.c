@@ -43,7 +43,7 @@ static void make_small(struct caches *caches, int tensor) {
     caches->small[tensor] = true;
 }
 
-/* The operand of a node that has the rows which it adds to its first one; -1: the node adds none. */
+/* The number of the operand whose rows the node adds to its first operand; -1: it adds none. */
 static int rows_of(const struct node *node) {
     return node->op->id == OP_Append ? 1 : node->op->id == OP_ScatterND ? 2 : -1;
 }
@@ -52,7 +52,7 @@ static bool has_codes(const struct caches *caches) {
     return caches->dtype == RT_I8;
 }
 
-/* True if the operator moves elements of its first operand only, and whole rows where these have scales. */
+/* True if the operator moves the elements of its first operand, whole rows if rows have scales. */
 static bool moves(const struct caches *caches, const struct node *node) {
     static const enum op_id list[] = {OP_Slice, OP_Transpose, OP_Reshape, OP_NONE};
     const struct tensor *x = tensor_of(caches, node->inputs[0]), *y = tensor_of(caches, node->outputs[0]);
@@ -131,7 +131,7 @@ static int quantised(struct caches *caches, int rows, int *codes) {
     return (*codes = build_cast(builder, *codes, caches->dtype)) < 0 ? -1 : scales;
 }
 
-/* The scales of what a node that moves codes makes. */
+/* The scales of the result of a node that moves codes. */
 static int moved_scales(struct caches *caches, const struct node *node) {
     const int scales = caches->scales[node->inputs[0]], ndim = tensor_of(caches, scales)->ndim;
     int64_t start[RT_MAX_NDIM], size[RT_MAX_NDIM];
@@ -143,7 +143,7 @@ static int moved_scales(struct caches *caches, const struct node *node) {
     return build_slice(&caches->builder, scales, start, attr_ints(node, "step", &(int){0}), size);
 }
 
-/* The scales with those of rows that the node adds, of which the state of scales becomes the update. */
+/* Adds the scales of the node's rows to those of its first operand, and returns the state's new value. */
 static int added_scales(struct caches *caches, const struct node *node, int scales) {
     struct graph *graph = caches->builder.graph;
     int operands[3] = {caches->scales[node->inputs[0]], node->inputs[1], scales};

@@ -31,7 +31,7 @@ struct growing {
     int state, value; /* of the update */
     int writer, pad;  /* nodes: a Concat and -1, or a ScatterND and the Pad that makes room for it */
     int axis, buffer; /* buffer: the state of the bound's extent */
-    int past;         /* the rows as readers see them: before, then after those of this step were written */
+    int past;         /* the tensor that readers read: first without, then with the rows of this step */
     int64_t rows;     /* extent of the past, an open size */
 };
 

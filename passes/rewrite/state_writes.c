@@ -71,7 +71,7 @@ static int turned(struct build *builder, const struct write *write) {
     return same ? from : build_transpose(builder, from, perm);
 }
 
-/* Places of the rows, for each index of the dimensions before theirs. */
+/* The places of the rows, repeated for each index of the dimensions before `axis`. */
 static int placed(struct build *builder, const struct write *write) {
     const struct graph *graph = builder->graph;
     int64_t shape[RT_MAX_NDIM], all[RT_MAX_NDIM];

@@ -141,7 +141,7 @@ static void accumulate_early(struct graph *graph, int first) {
                           .missing = ARENA_ARRAY(graph->arena, int, graph->nodes.n + 1),
                           .put = ARENA_ARRAY(graph->arena, bool, graph->nodes.n + 1)};
     int begins = 0, n;
-    graph_uses(graph, graph->arena, &early.uses);
+    early.uses = graph_uses(graph, graph->arena);
     const int *order = graph_take_order(graph, &n);
     for (int i = first; i < n; i++) {
         const struct node *node = &graph->nodes.at[order[i]];

@@ -159,7 +159,7 @@ static bool *find_scores(const struct evidence *e) {
 
 void evidence_begin(struct evidence *e, const struct graph *graph) {
     *e = (struct evidence){.graph = graph, .arena = graph->arena, .live = graph_live(graph, graph->arena)};
-    graph_uses(graph, e->arena, &e->uses);
+    e->uses = graph_uses(graph, e->arena);
     e->searches = ARENA_NEW(e->arena, int);
     e->reached = ARENA_ARRAY(e->arena, int, graph->tensors.n + 1);
     e->scores = find_scores(e);

@@ -466,8 +466,7 @@ static const char *and_more(struct arena *arena, int count) {
 
 int pass_small_weights(struct graph *graph, const struct pass_context *context) {
     if (!context->small_weights || !context->small_weights->text || (graph->train && !context->training)) return 0;
-    struct uses uses;
-    graph_uses(graph, graph->arena, &uses);
+    const struct uses uses = graph_uses(graph, graph->arena);
     struct walk walk = {.builder = {graph, context->diags, NULL},
                         .context = context,
                         .weights = context->small_weights,

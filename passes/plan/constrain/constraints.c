@@ -175,8 +175,7 @@ static const struct {
 static bool has_dim(const struct graph *graph, int id, const struct constraint_dim *listed) {
     struct arena *scratch = arena_scratch(graph->arena);
     struct dims dims;
-    const char *why;
-    if (dims_bind(scratch, graph, &graph->nodes.at[id], &dims, &why) < 0) BUG("%s", why);
+    dims_bind_checked(scratch, graph, &graph->nodes.at[id], &dims);
     const bool has = constraint_operand(graph, id, &dims, listed) >= 0;
     arena_release(graph->arena, scratch);
     return has;
@@ -295,9 +294,9 @@ int limits_check(const struct draft *draft, struct diags *diags) {
         const int id = graph->order.at[i];
         const struct node *node = &graph->nodes.at[id];
         struct dims dims;
-        const char *why, *what;
+        const char *what;
         if (!draft->limits->of[id].all.n || node->phase != PHASE_FORWARD) continue;
-        if (dims_bind(scratch, graph, node, &dims, &why) < 0) BUG("%s: %s", node->name, why);
+        dims_bind_checked(scratch, graph, node, &dims);
         for (int c = 0; c < draft->limits->of[id].all.n && !status; c++) {
             const struct constraint *constraint = draft->limits->of[id].all.at[c];
             if (constraint->source != FROM_RULES && (what = against(draft, id, &dims, constraint)))

@@ -28,8 +28,7 @@ static void annotate_operands(struct annotated_node *entry, const struct graph *
                               struct arena *arena) {
     struct annotated_tensor tensor;
     struct dims dims;
-    const char *why;
-    if (dims_bind(arena, graph, node, &dims, &why) < 0) BUG("%s: %s", node->name, why);
+    dims_bind_checked(arena, graph, node, &dims);
     for (int k = 0; k < node->ninputs; k++) {
         if (node->inputs[k] < 0) continue;
         const struct layout layout = dims_layout_wanted(graph, &dims, node, k);

@@ -304,8 +304,7 @@ struct kernel_work kernel_work(const struct kernel *kernel) {
     struct pricing p = pricing_of(kernel);
     struct kernel_work work = {0};
     struct windows windows;
-    const char *why;
-    if (dims_bind(kernel->graph->arena, kernel->graph, node, &p.dims, &why) < 0) return work;
+    if (dims_bind(kernel->graph->arena, kernel->graph, node, &p.dims, NULL) < 0) return work;
     const bool product = kernel_is_product(node, &p.dims);
     double arithmetic = product ? product_seconds(&p, &work) : elementwise_seconds(&p);
     const bool own = find_windows(&p, &windows);
@@ -336,7 +335,6 @@ struct kernel_size kernel_size(const struct kernel *kernel) {
     struct pricing p = pricing_of(kernel);
     struct windows windows;
     double read = 0, written = 0, most = 0;
-    const char *why;
     for (int k = 0; k < node->ninputs + node->noutputs; k++) {
         const int tensor = node_tensor(node, k);
         *(k < node->ninputs ? &read : &written) += kernel_bytes(kernel, tensor);
@@ -344,7 +342,7 @@ struct kernel_size kernel_size(const struct kernel *kernel) {
     }
     if (node->op->kind == OP_COMM) return (struct kernel_size){.bytes = fmax(read, written)};
     struct kernel_size size = {.bytes = written + (node->op->id == OP_Gather ? written : read)};
-    if (dims_bind(kernel->graph->arena, kernel->graph, node, &p.dims, &why) < 0) return size;
+    if (dims_bind(kernel->graph->arena, kernel->graph, node, &p.dims, NULL) < 0) return size;
     if (find_windows(&p, &windows))
         size.flops = windows.flops;
     else if (kernel_is_product(node, &p.dims))

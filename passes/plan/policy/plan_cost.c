@@ -60,8 +60,7 @@ double *plan_node_seconds(const struct graph *whole, const struct machine *machi
     for (int i = 0; i < graph->order.n; i++) {
         const struct node *node = &graph->nodes.at[graph->order.at[i]];
         struct dims dims;
-        const char *why;
-        if (dims_bind(graph->arena, graph, node, &dims, &why) == 0)
+        if (dims_bind(graph->arena, graph, node, &dims, NULL) == 0)
             seconds[graph->order.at[i]] = node_seconds(&kernel, node, &dims);
     }
     return seconds;

@@ -117,8 +117,7 @@ static bool is_cut_along(const struct annotated_tensor *tensor, int axis) {
 static void apply_node(struct annotated *a, int id, const struct annotated_node *entry) {
     const struct node *node = &a->graph->nodes.at[id];
     struct dims dims;
-    const char *why;
-    if (dims_bind(a->graph->arena, a->graph, node, &dims, &why) < 0) BUG("%s: %s", node->name, why);
+    dims_bind_checked(a->graph->arena, a->graph, node, &dims);
     bool open[RT_MAX_AXES] = {false}; /* an output may be divided along the axis */
     for (int o = 0; o < dims.ninputs + dims.noutputs; o++) {
         const int tensor = split_tensor(node, &dims, o);

@@ -191,8 +191,7 @@ static const struct rankc_policy_tensor *tensors_of(const struct graph *graph) {
 
 static double flops_of(const struct graph *graph, const struct node *node) {
     struct dims dims;
-    const char *why;
-    return dims_bind(graph->arena, graph, node, &dims, &why) < 0 ? 0 : dims_flops(&dims, node->op->flops);
+    return dims_bind(graph->arena, graph, node, &dims, NULL) < 0 ? 0 : dims_flops(&dims, node->op->flops);
 }
 
 static const struct rankc_policy_node *nodes_of(const struct graph *graph, int *n) {
