@@ -133,8 +133,6 @@ static int send_list(struct sharing *s, const char *text, int *exit) {
     return 0;
 }
 
-/* Ranks that receive */
-
 static const struct rt_json *first_file(const struct sharing *s) {
     return rt_json_items(s->list.root, "files");
 }
@@ -175,8 +173,6 @@ static int open_output(struct sharing *s) {
     if (!s->writes) return 0;
     return output_own(&s->output) || output_begin(&s->output) ? -1 : 0;
 }
-
-/* Sending */
 
 /* Sends a file from rank 0, where `from` is open, to the ranks where `to` is. */
 static int send_bytes(struct sharing *s, const struct rt_json *file, const struct rt_reader *from,

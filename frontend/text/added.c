@@ -2,8 +2,6 @@
 
 #include <string.h>
 
-/* Reading */
-
 const struct added_token *added_of_id(const struct added *added, int32_t id) {
     const int index = map_get(&added->of_id, (const char *)&id, sizeof id);
     return index < 0 ? NULL : &added->tokens.at[index];
@@ -113,8 +111,6 @@ int added_read(struct reader *reader, const struct place *place, const struct rt
                ? -1
                : 0;
 }
-
-/* Finding */
 
 static bool is_word_before(struct span text, size_t at) {
     int32_t code;

@@ -31,8 +31,6 @@ static const struct merge *find_merge(const struct bpe *bpe, int32_t left, int32
     return merge->rank >= 0 ? merge : NULL;
 }
 
-/* Reading */
-
 /* The two tokens of a merge: "a b" or ["a", "b"]. */
 static int read_pair(struct reader *reader, const struct place *place, const struct rt_json *value,
                      struct span pair[2]) {
@@ -119,8 +117,6 @@ int bpe_read(struct reader *reader, const struct place *place, const struct rt_j
     if (model_read_vocabulary(reader, place, object, model)) return -1;
     return read_merges(reader, place, object, model);
 }
-
-/* Encoding */
 
 /* A token of a word in a list without those that were merged into others (`bytes` 0). */
 struct symbol {

@@ -5,8 +5,6 @@
 
 #include "ir/base/str.h"
 
-/* Diagnostics */
-
 /* "post_processor.special_tokens.<s>.ids[0]" */
 static void put_place(struct strbuf *buffer, const struct place *place) {
     if (!place) return;
@@ -40,8 +38,6 @@ int read_unsupported(struct reader *reader, const struct place *place, const cha
     va_end(args);
     return report(reader, 440, EXIT_UNSUPPORTED, place, text);
 }
-
-/* Values */
 
 int read_text(struct reader *reader, const struct place *place, const struct rt_json *value, struct span *text) {
     if (!value || value->kind != RT_JSON_STRING) return read_malformed(reader, place, "a string is needed");
@@ -89,8 +85,6 @@ static int read_pattern(struct reader *reader, const struct place *place, const 
     return *pattern ? 0 : read_unsupported(reader, &below, "this regular expression: %s", why);
 }
 
-/* Objects */
-
 static int read_field(struct reader *reader, const struct place *place, const struct rt_json *value,
                       const struct field *field, void *base) {
     void *const to = (char *)base + field->offset;
@@ -137,8 +131,6 @@ int read_fields(struct reader *reader, const struct place *place, const struct r
     }
     return 0;
 }
-
-/* Parts */
 
 static const struct part_row *find_row(const struct part_row *rows, int nrows, const char *type) {
     for (int i = 0; i < nrows; i++)

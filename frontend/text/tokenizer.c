@@ -5,8 +5,6 @@
 #include "frontend/text/tokenizer_parts.h"
 #include "ir/base/own.h"
 
-/* Reading */
-
 static int read_version(struct reader *reader, const struct rt_json *root) {
     const struct place place = {NULL, "version", 0};
     const struct rt_json *version = rt_json_member(root, "version");
@@ -59,8 +57,6 @@ struct tokenizer *tokenizer_open(struct arena *arena, struct diags *diags, const
     return status ? NULL : tokenizer;
 }
 
-/* Encoding */
-
 /* Splits a text into added tokens and words. */
 static int split(const struct tokenizer *tokenizer, struct work *work, struct span text, struct pieces *pieces) {
     const struct added *added = &tokenizer->added;
@@ -105,8 +101,6 @@ int tokenizer_encode(struct tokenizer *tokenizer, struct arena *arena, struct di
     return status;
 }
 
-/* Decoding */
-
 /* What decoders get of an id; NULL: nothing. */
 static const struct span *shown(const struct tokenizer *tokenizer, int32_t id) {
     const struct added_token *token = added_of_id(&tokenizer->added, id);
@@ -144,8 +138,6 @@ const char *tokenizer_decode(struct tokenizer *tokenizer, struct arena *arena, s
     arena_release(arena, scratch);
     return copy;
 }
-
-/* Tokens */
 
 int32_t tokenizer_id(const struct tokenizer *tokenizer, const char *token) {
     const struct span text = {token, strlen(token)};

@@ -37,8 +37,6 @@ static int mpi_error(struct mpi_comm *comm, int error) {
     return mpi_fail(comm, RT_ERROR_SYSTEM, "MPI: %.140s", text);
 }
 
-/* Transfers */
-
 struct part {
     unsigned char *data;
     int count;
@@ -207,8 +205,6 @@ int mpi_settle(struct mpi_comm *comm) {
     return status;
 }
 
-/* Messages */
-
 static int post(struct mpi_comm *comm, struct rt_request *request, bool sends, void *data, size_t bytes, int peer) {
     if (peer < 0 || peer >= comm->base.size || peer == comm->base.rank)
         return mpi_fail(comm, RT_ERROR_USAGE, "invalid peer: rank %d of %d by rank %d", peer, comm->base.size,
@@ -244,8 +240,6 @@ static int mpi_receive(struct rt_comm *comm, void *dst, size_t bytes, int from) 
     const int status = mpi_post_receive(comm, dst, bytes, from, &request);
     return status ? status : mpi_wait(comm, &request);
 }
-
-/* Membership */
 
 static const struct rt_comm_driver mpi_driver;
 
@@ -361,8 +355,6 @@ static const struct rt_comm_driver mpi_driver = {
     .segment = mpi_segment,
     .report = mpi_report,
 };
-
-/* The job */
 
 /* `of`: the communicator to duplicate. */
 static int connect_ranks(struct rt_mpi_job *job, rt_mpi_handle of) {

@@ -151,8 +151,6 @@ int mpi_broadcast(struct rt_comm *base, void *data, size_t bytes, int root) {
     return mpi_settle(comm);
 }
 
-/* Reductions */
-
 struct reduction {
     enum rt_dtype dtype;
     enum rt_reduce reduce;

@@ -102,8 +102,6 @@ int shared_fail(struct shared *shared, int status, const char *format, ...) {
     return status;
 }
 
-/* Waiting */
-
 bool shared_aborted(const struct shared *shared) {
     return atomic_load_explicit(&rt_shared_header(shared->segment)->aborted, memory_order_acquire) != 0;
 }
@@ -265,8 +263,6 @@ bool rt_shared_waits_for(void *segment, int waiter, int other) {
                          atomic_load(&theirs->value) == atomic_load(&mine->value);
     return !arrived;
 }
-
-/* Membership */
 
 static const struct rt_comm_driver shared_driver;
 

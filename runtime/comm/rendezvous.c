@@ -21,8 +21,6 @@
 #define FIRST_VERDICT "memory"
 #define LAST_VERDICT  "begin"
 
-/* The first rank */
-
 /* Sends a verdict to all connected ranks: this rank's last error if `status` is not RT_OK, else the place of the
  * memory. */
 static int announce(struct rt *rt, const struct rt_meeting *meeting, const struct place *place, const char *what,
@@ -72,8 +70,6 @@ static int host_meeting(struct rt *rt, struct rt_meeting *meeting, struct place 
     RT_TRY(announce(rt, meeting, place, FIRST_VERDICT, status));
     return announce(rt, meeting, place, LAST_VERDICT, hear_answers(rt, meeting));
 }
-
-/* The others */
 
 /* Receives and authenticates a verdict of rank 0. Rank 0 itself reports a failure in it. */
 static int hear_verdict(struct rt *rt, const struct rt_meeting *meeting, const struct place *place, const char *what,
@@ -128,8 +124,6 @@ int rt_meet(struct rt *rt, const char *text, int seconds, int *segment) {
     *segment = fcntl(meeting->memory, F_DUPFD_CLOEXEC, 0);
     return *segment >= 0 ? RT_OK : rt_fail_code(rt, RT_ERROR_SYSTEM, RT_CODE_SEGMENT, "%s", strerror(errno));
 }
-
-/* Watching */
 
 /* Handles input on a link: a farewell, or the end of the connection without one. */
 static void look_at(struct rt_meeting *meeting, struct pollfd *link, int rank) {

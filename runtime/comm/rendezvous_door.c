@@ -25,8 +25,6 @@
 #define MOST_SILENT  128  /* callers that have not authenticated yet */
 #define MOST_AT_ONCE 64   /* callers accepted before those already connected are served again */
 
-/* The first rank */
-
 /* A caller that has connected and not authenticated yet. */
 struct visitor {
     int fd;
@@ -241,8 +239,6 @@ int door_receive(struct rt *rt, struct rt_meeting *meeting, const struct place *
     close_door(door);
     return status;
 }
-
-/* The others */
 
 /* Authenticates the process that listens at the place as rank 0: NULL, or what is wrong. */
 static const char *recognise(struct rt *rt, const struct place *place, int link, struct session *session) {

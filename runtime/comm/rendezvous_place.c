@@ -107,8 +107,6 @@ static int secret_make(char text[TOKEN_ROOM]) {
 
 #define CALL_MS 2000 /* limit of one attempt to connect */
 
-/* Finding the place */
-
 /* Takes the first `length` bytes of `host`, and `port` + `offset`. False if they are no address. */
 static bool set_address(struct place *place, const char *host, size_t length, const char *port_text, int offset) {
     char *end;
@@ -219,8 +217,6 @@ static void set_token_path(struct place *place, const struct addrinfo *at) {
              port);
 }
 
-/* The first rank */
-
 static int fail_listen(struct rt *rt, const struct place *place, const char *why) {
     return rt_fail_code(rt, RT_ERROR_SYSTEM, RT_CODE_PLACE, "rank 0 cannot listen at %s: %s", place->label, why);
 }
@@ -321,8 +317,6 @@ void place_leave(const struct place *place) {
     if (place->kind == PLACE_FILE) unlink(place->path);
     if (place->kind == PLACE_ADDRESS && !place->given && place->token_path[0]) unlink(place->token_path);
 }
-
-/* The others */
 
 int place_ask(struct rt *rt, struct place *place) {
     return place->kind == PLACE_MPI ? broadcast_card(rt, place) : RT_OK;

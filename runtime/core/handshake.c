@@ -34,8 +34,6 @@ int rt_gather_hashes(struct rt *rt, const char mine[RT_HASH_HEX], char **all) {
     return rt_fail_comm(rt, rt->comm, status);
 }
 
-/* Terms */
-
 static void put(struct rt_terms *terms, const char *text) {
     const size_t bytes = strlen(text) + 1;
     if (!terms->failed && terms->room - terms->bytes < bytes) {

@@ -26,8 +26,6 @@ static _Thread_local struct {
     bool told, agreed;
 } open_error;
 
-/* Errors */
-
 static int default_code(int status) {
     switch (status) {
     case RT_ERROR_INPUT: return RT_CODE_DATA;
@@ -130,8 +128,6 @@ bool rt_error_told(const struct rt *rt) {
 bool rt_error_agreed(const struct rt *rt) {
     return rt ? rt->internal->agreed : open_error.agreed;
 }
-
-/* Opening */
 
 static int check_program(struct rt *rt) {
     const struct rt_program *program = rt->program;

@@ -54,8 +54,6 @@ int rt_spawn_ranks(const struct rt_program *program, int world, void (*run)(stru
     return error;
 }
 
-/* For embedders */
-
 struct embedded {
     const struct rt_program *program;
     const struct rt_options *options;

@@ -5,8 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Numbers */
-
 static int refuse_number(struct rt *rt, const char *what, double number) {
     return rt_fail_code(rt, RT_ERROR_USAGE, RT_CODE_USAGE, "%s cannot be %g", what, number);
 }
@@ -125,8 +123,6 @@ double rt_metric(struct rt *rt, enum rt_metric metric) {
     return number_at(rt, rt_output(rt, output_of_metric(rt, metric)), RT_F64);
 }
 
-/* Calls */
-
 static int check_trains(struct rt *rt) {
     RT_NEEDS(rt, rt);
     if (rt->program->training) return RT_OK;
@@ -149,8 +145,6 @@ static int check_gradients(struct rt *rt) {
     return rt_fail_code(rt, RT_ERROR_USAGE, RT_CODE_USAGE,
                         "an inference step has overwritten the gradients: compute them again");
 }
-
-/* Micro-batches */
 
 /* A call of the training functions. Inputs come by micro-batch (samples) or in tensors of the whole step (batch); both
  * are NULL if neither forward nor backward is executed. The others may be NULL. */
@@ -259,8 +253,6 @@ static int begin_weight(struct rt *rt, void *context, int micro) {
     return enter_backward(rt, context, PHASE_WEIGHT, micro);
 }
 
-/* Gradients and parameters */
-
 static int begin_reduce(struct rt *rt, void *context, int micro) {
     const struct rt_reduce_hooks *hooks = &rt->internal->hooks;
     (void)context, (void)micro;
@@ -331,8 +323,6 @@ static int run_later(struct rt *rt, unsigned phases) {
     struct training_call call = {0};
     return execute(rt, phases | (rt->internal->reduced ? 0 : REDUCE), &call);
 }
-
-/* Programs with a loss */
 
 /* Converts the fetched losses to numbers, once the device has finished. */
 static void read_losses(const struct rt *rt, const unsigned char *is_dummy, double *losses) {
@@ -422,8 +412,6 @@ int rt_train_batch(struct rt *rt, const void *const *inputs, void *const *output
     return rt_find_train_result(rt, rt->internal->losses, result ? result : &unread);
 }
 
-/* Modules */
-
 /* The caller's tensors of a forward or backward call. */
 struct module_call {
     const void *const *in;
@@ -485,8 +473,6 @@ int rt_backward(struct rt *rt, const void *const *output_gradients, void *const 
                             "the gradients were already reduced: set them to zero before the next backward");
     return run_module(rt, PHASE_BACKWARD, output_gradients, input_gradients);
 }
-
-/* Gradients */
 
 int rt_zero_grad(struct rt *rt) {
     RT_TRY(check_trains(rt));

@@ -96,8 +96,6 @@ static int loopback_copy(rt_loopback *loop, void *dst, const void *src, size_t b
     return loopback_wait(loop, cudaMemcpyAsync(dst, src, bytes, cudaMemcpyDeviceToDevice, loopback_stream(loop)));
 }
 
-/* Reductions */
-
 struct rt_sources {
     const void *at[RT_LOOPBACK_RANKS];
     int n;

@@ -26,8 +26,6 @@ static rt_cuda_private *own_of(struct rt *rt) {
     return rt_cuda_of(rt)->own;
 }
 
-/* Opening */
-
 /* Identifies this process; ranks in containers may all have the same process number. */
 static int64_t make_number(void) {
     int64_t number;
@@ -142,8 +140,6 @@ static void close_device(struct rt *rt) {
     free(cuda);
     rt->device = NULL;
 }
-
-/* Memory */
 
 static void *allocate(struct rt *rt, enum rt_arena, size_t bytes) {
     void *memory = NULL;
@@ -276,8 +272,6 @@ static int connect(struct rt *rt, struct rt_comm *host, int color, struct rt_com
     return threads ? rt_cuda_open_loopback(rt, host, out) : rt_cuda_open_nccl(rt, host, color, out);
 }
 
-/* Beside */
-
 static int open_side(struct rt *rt) {
     rt_cuda_private *own = own_of(rt);
     int least = 0, greatest = 0;
@@ -338,8 +332,6 @@ void rt_cuda_close_gathers(rt_cuda_gathers *gathers) {
         if (event) cudaEventDestroy(event);
 }
 
-/* Pieces */
-
 static int begin_piece(struct rt *rt) {
     rt_cuda_of(rt)->error = cudaSuccess;
     RT_CUDA_TRY(rt, cudaStreamBeginCapture(rt_cuda_of(rt)->stream, cudaStreamCaptureModeRelaxed));
@@ -396,8 +388,6 @@ int rt_cuda_meet(const rt_cuda_call *call) {
     RT_TRY(call->perform(call));
     return begin_piece(rt);
 }
-
-/* Segments */
 
 /* Executes a segment and records its pieces. */
 static int capture(struct rt *rt, rt_cuda_graph *graph) {

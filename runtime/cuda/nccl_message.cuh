@@ -134,8 +134,6 @@ static void nccl_close_pairs(rt_nccl_comm *own) {
     own->pairs = NULL;
 }
 
-/* The driver's functions */
-
 static int nccl_new_posted(rt_nccl_comm *own, rt_nccl_posted **out) {
     rt_nccl_posted *posted = *out = own->unused;
     if (posted) {

@@ -113,8 +113,6 @@ void rt_team_refuse(void) {
     abort();
 }
 
-/* Regions */
-
 static void execute(run_fn *run, void *data, struct place place) {
     const struct place outer = self.place;
     self.place = place;
@@ -234,8 +232,6 @@ static void end_region(struct team *team, int shares) {
             rt_wait_turn(&wait, 0);
     rt_wait_end(&wait);
 }
-
-/* Threads */
 
 /* Leaves the caller's core to the caller, which has been woken. */
 static void give_back(struct lane *lane, struct rt_wait *wait) {
@@ -360,8 +356,6 @@ void rt_team_parallel(void (*run)(void *data), void *data, unsigned asked, unsig
     atomic_fetch_add(&self.own->finished, take_shares(self.own, 0));
     end_region(self.own, shares);
 }
-
-/* What a region contains */
 
 void rt_team_barrier(void) {
     struct team *team = self.place.team;

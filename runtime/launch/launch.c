@@ -64,8 +64,6 @@ static int report(struct launch *job, int code, const char *text, int error) {
     return EXIT_SYSTEM;
 }
 
-/* Starting */
-
 /* Makes the segment without its symmetric part, which ranks add because they know its size. It is sealed against
  * shrinking, so that no mapping loses pages. */
 static int make_segment(struct launch *job) {
@@ -210,8 +208,6 @@ static int start_all(struct launch *job) {
     for (int r = 0; r < job->what->ranks && !exit; r++) exit = start_rank(job, r);
     return exit;
 }
-
-/* Watching */
 
 static void signal_all(struct launch *job, int number) {
     for (int r = 0; r < job->what->ranks; r++)

@@ -97,8 +97,6 @@ static bool read_spec(struct spec *spec, const char *text, struct rt_reason *why
     return rt_refuse(why, "data must be FILE.npy or FILE.bin:TYPE, not '%s'", rt_quote_text(text).text);
 }
 
-/* Sizes */
-
 static bool open_tokens(struct rt_data *data, const struct spec *spec, struct rt_reason *why) {
     const int64_t size = (int64_t)rt_dtype_bytes(spec->tokens), tokens = data->file.info.bytes / size - spec->shift;
     data->tokens = true;
@@ -243,8 +241,6 @@ static bool rt_data_read(const struct rt_data *data, const struct rt_sampler *sa
     return rt_reader_check(&data->file, false, why);
 }
 
-/* Options */
-
 /* FILE of "NAME=FILE" if NAME is `name`, else NULL. */
 static const char *file_for(const char *spec, const char *name) {
     const size_t length = strlen(name);
@@ -270,8 +266,6 @@ static int check_names(struct rank *self, const struct feed_options *options) {
     }
     return RT_OK;
 }
-
-/* Files */
 
 static bool has_no_elements(const struct rt_port *port) {
     int64_t count = 0;
@@ -356,8 +350,6 @@ static int find_batch(struct feed *feed, struct rank *self) {
     if (feed->batch > 0) return RT_OK;
     return fail_with(self, EXIT_USAGE, RT_CODE_USAGE, "the model has no input with samples of its own");
 }
-
-/* Memory */
 
 static bool allocate(struct feed *feed) {
     const size_t slots = (size_t)feed->slots, inputs = (size_t)feed->program->ninputs;

@@ -147,8 +147,6 @@ void generation_free(struct generation *generation) {
     free(generation->suppressed_first.at);
 }
 
-/* Prompts */
-
 /* One line: adds its ids to the row, all rows being `room` apart. False: not a line of ids. */
 static bool read_line(const char *line, const char *end, int64_t *ids, int64_t *n) {
     *n = 0;

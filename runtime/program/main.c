@@ -195,8 +195,6 @@ static void run_rank(struct rank *self) {
     end_watch(self->job);
 }
 
-/* Ranks of this process */
-
 /* Finds the root cause: the first failed rank whose error is not that another rank failed. */
 static int first_cause(const struct rank *ranks, int count, struct failure *failure) {
     const struct rank *cause = NULL;
@@ -251,8 +249,6 @@ static int default_world(struct job *job, struct failure *failure) {
     job->options.world = (int)ranks;
     return EXIT_OK;
 }
-
-/* Results */
 
 static bool print_times(const struct job *job) {
     struct times ms;
@@ -314,8 +310,6 @@ static int give_results(const struct job *job, struct failure *failure) {
     if (ok && rt_printed()) return EXIT_OK;
     return failure_set(failure, EXIT_SYSTEM, RT_CODE_WRITE, "cannot write the results to standard output");
 }
-
-/* The job */
 
 static int allocate_job(struct job *job, struct rank **ranks, int nranks, struct failure *failure) {
     const struct rt_program *program = job->program;

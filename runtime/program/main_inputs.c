@@ -17,8 +17,6 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Manifest */
-
 /* The program is in DIR/build/; returns DIR. */
 static char *default_directory(void) {
     char path[PATH_MAX];
@@ -136,8 +134,6 @@ void manifest_place(const struct manifest *manifest, int instruction, struct fai
     if (rt_place_of(rt_json_root(manifest->document), instruction, place, sizeof place))
         failure_where(failure, "%s", place);
 }
-
-/* Inputs */
 
 struct shape_text shape_format(int ndim, const int64_t *dims) {
     struct shape_text shape;

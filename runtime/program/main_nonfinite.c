@@ -38,8 +38,6 @@ struct search {
     int64_t first;   /* least finding of this rank */
 };
 
-/* Checking values */
-
 static int check_host(const void *bytes, enum rt_dtype dtype, size_t count) {
     const size_t size = rt_dtype_bytes(dtype);
     double values[BLOCK];
@@ -90,8 +88,6 @@ static int check_values(struct rt *rt, const struct rt_json *values) {
     return seen;
 }
 
-/* Instructions */
-
 static void add_finding(struct search *s, enum kind kind, int64_t which) {
     const int64_t answer = (int64_t)kind << KIND_SHIFT | which;
     if (answer < s->first) s->first = answer;
@@ -126,8 +122,6 @@ static void begin_instruction(struct rt_observer *observer, struct rt *rt, int i
     s->read = (int)constants | check_values(rt, rt_json_member(entry, "operands"));
 }
 
-/* Parameters and inputs */
-
 static void check_parameters(struct search *s) {
     const struct rt_program *program = s->rt->program;
     for (int w = 0; w < program->nweights; w++) {
@@ -154,8 +148,6 @@ static void check_inputs(struct search *s, const void *const *const *samples) {
             if (check_host(samples[j][i], port->dtype, (size_t)count) & HAS_NAN) add_finding(s, KIND_INPUT, i);
         }
 }
-
-/* Searching */
 
 /* Lists the entries of the instructions of this rank's class. */
 static int list_entries(struct search *s) {
@@ -211,8 +203,6 @@ int nonfinite_find(struct rank *self, struct rt *rt, const struct rt_attempt *at
     free(s.entries);
     return status;
 }
-
-/* Reporting */
 
 /* Adds a help line with the names of the nodes that were fused into one loop. */
 static void list_members(const struct rt_json *names, struct failure *failure) {

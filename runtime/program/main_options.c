@@ -16,8 +16,6 @@
 
 #define SHOWN_DIGITS 8 /* of the hash of a file */
 
-/* Failures */
-
 int failure_set(struct failure *failure, int exit, int code, const char *format, ...) {
     va_list arguments;
     va_start(arguments, format);
@@ -61,8 +59,6 @@ void failure_print(const struct failure *failure, bool json) {
     if (rt_mpi_launched()) rt_progress_clear(); /* rank 0's, which no launcher removes */
     rt_diagnostic_print(&item, stderr, json ? RT_DIAGNOSTIC_JSON : RT_DIAGNOSTIC_PLAIN);
 }
-
-/* Options */
 
 enum option_kind {
     OPTION_WORDS,
@@ -346,8 +342,6 @@ int options_parse(struct main_options *options, int argc, char **argv, struct fa
                            options->world);
     return EXIT_OK;
 }
-
-/* Agreement of ranks */
 
 /* The value of an option, as text; of an option that is given several times, the first. */
 static void print_value(const struct option_row *row, const void *field, char *text, size_t room) {

@@ -54,8 +54,6 @@ int outputs_resize(struct rt_tensor *outputs, const struct rt_program *program, 
     return extents ? EXIT_OK : failure_set(failure, EXIT_LIMIT, RT_CODE_MEMORY, "out of memory");
 }
 
-/* Counted outputs */
-
 /* Keeps the first `n` of the indices of dimension `dim`. */
 static void cut_tensor(struct rt_tensor *tensor, int dim, int64_t n) {
     int64_t before = 1, behind = 1, extent = tensor->dims[dim];
@@ -84,8 +82,6 @@ static bool is_count(const struct rt_program *program, int output) {
         if (program->outputs[i].count == output + 1) return true;
     return false;
 }
-
-/* File names */
 
 static bool is_plain(char c) {
     return (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '_' || c == '.' ||
@@ -128,8 +124,6 @@ int outputs_directory(const char *path, struct failure *failure) {
     return failure_set(failure, EXIT_SYSTEM, RT_CODE_WRITE, "cannot create the directory '%s': %s",
                        rt_quote_text(path).text, strerror(errno));
 }
-
-/* Writing */
 
 static int write_failure(struct failure *failure, const struct rt_reason *why) {
     const struct rt_report report = rt_reason_report(why, (struct rt_report){RT_CODE_WRITE, EXIT_SYSTEM});

@@ -84,8 +84,6 @@ struct trainer {
 /* After a signal, how long reading or writing files may take. */
 #define FILES_MS 600e3
 
-/* Metrics */
-
 struct metrics {
     struct rt_train_result of;
     int64_t step, samples; /* `samples`: of the step, over all scale units */
@@ -216,8 +214,6 @@ static int finish_save(struct trainer *t) {
     return status ? fail_rank(t->self, t->rt, status) : RT_OK;
 }
 
-/* Steps */
-
 /* Errors about data, such as an index out of range, name the samples of the micro-batch. */
 static int fail_step(struct trainer *t, int status, int64_t first) {
     const int64_t sample = (first + (int64_t)t->rt->internal->control[RT_MICRO]) * t->feed.batch;
@@ -255,8 +251,6 @@ static int train_step(struct trainer *t) {
     return check_finite(t, &m);
 }
 
-/* Checkpoints */
-
 /* Saves a checkpoint unless there is no directory or this step is saved already. `wait`: not in the background. */
 static int save_once(struct trainer *t, bool wait) {
     const struct main_options *o = t->options;
@@ -290,8 +284,6 @@ static int check_stop(struct trainer *t) {
     if (t->stopping) return save_once(t, true);
     return any[1] ? RT_OK : finish_save(t);
 }
-
-/* Evaluation */
 
 static bool report_evaluation(const struct trainer *t, int64_t step, double loss, int64_t samples) {
     struct rt_json_writer w;
@@ -374,8 +366,6 @@ static int evaluate(struct trainer *t) {
         RT_TRY(check_written(t, report_evaluation(t, rt->internal->trained, sums[0] / sums[1], (int64_t)sums[2])));
     return t->options->eval_only ? RT_OK : judge(t, sums[0] / sums[1]);
 }
-
-/* Resuming */
 
 /* Locks the checkpoint directory for this run. A new run refuses a directory with checkpoints, which would be its
  * "latest". */
@@ -466,8 +456,6 @@ static int resume(struct trainer *t) {
         printf("resumed after step %lld\n", (long long)progress.step);
     return RT_OK;
 }
-
-/* The run */
 
 static int check_options(struct trainer *t) {
     const struct main_options *o = t->options;

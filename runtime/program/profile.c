@@ -30,8 +30,6 @@ struct profile {
     char machine[2 * RT_QUOTE_BYTES + 8]; /* whose peaks these are */
 };
 
-/* Rows */
-
 static int find_row(struct rows *rows, const char *name) {
     for (int i = 0; i < rows->n; i++)
         if (strcmp(rows->at[i].name, name) == 0) return i;
@@ -63,8 +61,6 @@ static int compare_rows(const void *a, const void *b) {
     const struct row *x = a, *y = b;
     return x->ns != y->ns ? (x->ns < y->ns) - (x->ns > y->ns) : strcmp(x->name, y->name);
 }
-
-/* Summing */
 
 static void add_instruction(struct row *row, const struct trace_event *event, const struct trace_work *work) {
     row->ns += (double)(event->end - event->begin);
@@ -120,8 +116,6 @@ void profile_free(struct profile *profile) {
     free(profile);
 }
 
-/* The machine */
-
 static double number_of(const struct rt_json *object, const char *key) {
     double value = 0;
     rt_json_real(rt_json_member(object, key), &value);
@@ -173,8 +167,6 @@ void profile_compare_compiled(struct profile *profile, const struct manifest *ma
     if (!name || !take_peaks(profile, machine, dtype)) return;
     set_machine(profile, name, "--machine of the compile");
 }
-
-/* Printing */
 
 /* Times and sizes of a rank and step. */
 static double mean(const struct profile *profile, double sum) {

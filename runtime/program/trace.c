@@ -39,8 +39,6 @@ struct trace {
     bool written;    /* the window has ended */
 };
 
-/* Events */
-
 static bool make_room(struct trace *trace) {
     if (trace->part.about.n < trace->room) return true;
     const int64_t room = trace->room ? 2 * trace->room : 4096;
@@ -113,8 +111,6 @@ static void begin_instruction(struct rt_observer *observer, struct rt *rt, int i
     end_instruction(trace, next.begin);
     *current = next;
 }
-
-/* Calls of the transport */
 
 struct call {
     struct traced *traced;
@@ -237,8 +233,6 @@ static void fill_table(struct traced *traced, const struct rt_comm_driver *real)
 #undef REPLACE
 }
 
-/* Opening */
-
 /* Lists the communicators of the step, each once. Finds the lowest rank of each. */
 static int list_comms(struct trace *trace) {
     struct rt *rt = trace->rt;
@@ -291,8 +285,6 @@ int trace_open(struct trace **out, struct rank *self, struct rt *rt) {
     if (status) free(trace), *out = NULL;
     return status;
 }
-
-/* Steps */
 
 void trace_begin_step(struct trace *trace, int64_t step) {
     if (!trace || trace->written) return;

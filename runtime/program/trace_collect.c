@@ -18,8 +18,6 @@ static int receive(struct rt *rt, void *data, size_t bytes, int from) {
     return status ? rt_fail_comm(rt, rt->comm, status) : RT_OK;
 }
 
-/* Clocks of different hosts */
-
 /* On the rank: asks rank 0 for its time. */
 static int ask_time(struct rt *rt, struct trace_about *about) {
     int64_t least = INT64_MAX;
@@ -47,8 +45,6 @@ static int tell_time(struct rt *rt, int to) {
     }
     return RT_OK;
 }
-
-/* Moving events */
 
 static int give_events(struct rt *rt, struct trace_part *mine, const char *host) {
     const int32_t differs = strcmp(mine->about.host, host) != 0;
@@ -80,8 +76,6 @@ static int take_own(struct rt *rt, struct trace_part *part, const struct trace_p
     if (mine->about.n) memcpy(part->events, mine->events, (size_t)mine->about.n * sizeof *part->events);
     return RT_OK;
 }
-
-/* Waiting */
 
 static bool is_collective(const struct trace_event *event, int comm) {
     return event->kind == TRACE_CALL && event->comm == comm && event->call < CALL_COLLECTIVES;

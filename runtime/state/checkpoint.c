@@ -6,8 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Failures */
-
 int checkpoint_refused(struct rt *rt, enum exit_code content, const char *path, const struct rt_reason *why) {
     return rt_fail_reason(rt, rt_quote_text(path).text, (struct rt_report){RT_CODE_CHECKPOINT, content}, why);
 }
@@ -15,8 +13,6 @@ int checkpoint_refused(struct rt *rt, enum exit_code content, const char *path, 
 int checkpoint_unwritten(struct rt *rt, const struct rt_reason *why) {
     return rt_fail_reason(rt, NULL, (struct rt_report){RT_CODE_WRITE, EXIT_SYSTEM}, why);
 }
-
-/* Paths */
 
 static int check_path(struct rt *rt, int length) {
     if (length < PATH_MAX) return RT_OK;
@@ -44,8 +40,6 @@ int checkpoint_file(struct rt *rt, struct checkpoint_path *out, const struct che
 int checkpoint_json(struct rt *rt, struct checkpoint_path *out, const struct checkpoint_path *directory) {
     return check_path(rt, snprintf(out->text, sizeof out->text, "%s/%s", directory->text, RT_SAVED_JSON));
 }
-
-/* Parts */
 
 struct rt_saved_entry kept_entry(const struct kept *kept) {
     return (struct rt_saved_entry){.name = kept_key(kept),
@@ -107,8 +101,6 @@ static bool place(const struct kept_list *list, const struct rt *rt, struct kept
     return kept->stored.count >= 0;
 }
 
-/* Arenas */
-
 static enum rt_arena arena_of(int kind) {
     return kind == RT_SAVED_PARAMETERS ? RT_WEIGHTS : RT_OPTIMIZER;
 }
@@ -132,8 +124,6 @@ int kept_give(struct kept_list *list, struct rt *rt) {
         RT_TRY(device->put(rt, rt->arena[arena_of(k)], list->arena[k], (size_t)rt->internal->bytes[arena_of(k)]));
     return device->finish(rt);
 }
-
-/* Lists */
 
 static struct kept kept_parameter(const struct rt_weight *weight) {
     return (struct kept){.dtype = weight->dtype,

@@ -25,8 +25,6 @@ static int fail_path(struct rt *rt, int code, const char *what, const char *path
                         strerror(errno));
 }
 
-/* Opening */
-
 /* Syncs the parent directory, so that a new D survives a power failure. Best effort: the parent may not be
  * accessible. */
 static void sync_above(int fd) {
@@ -71,8 +69,6 @@ void checkpoint_close(struct checkpoint_directory *directory) {
     free(directory->path);
     *directory = (struct checkpoint_directory){.fd = -1, .lock = -1};
 }
-
-/* Names */
 
 uint32_t checkpoint_token(void) {
     uint32_t token = 0;
@@ -130,8 +126,6 @@ bool rt_checkpoint_exists(const char *directory) {
     if (opened.fd >= 0) close(opened.fd);
     return exists;
 }
-
-/* Removing */
 
 static bool remove_tree(int directory, const char *name, dev_t device, int depth);
 
@@ -203,8 +197,6 @@ int rt_thin_checkpoints_but(struct rt *rt, int64_t step, int most, int64_t spare
     return RT_OK;
 }
 
-/* The lock */
-
 static int refuse_busy(struct rt *rt, const char *path, const struct rt_lock_owner *owner) {
     char who[2 * RT_QUOTE_BYTES + 64] = "";
     if (owner)
@@ -274,8 +266,6 @@ int checkpoint_lock(struct rt *rt, struct checkpoint_directory *directory) {
     remove_unfinished(directory);
     return RT_OK;
 }
-
-/* Holding it */
 
 static int hold(struct rt *rt, const char *path, bool create) {
     struct checkpoint_directory *held = malloc(sizeof *held);

@@ -50,8 +50,6 @@ static int refused(struct loading *l, const struct rt_reason *why) {
     return checkpoint_refused(l->rt, EXIT_MISMATCH, l->path.text, why);
 }
 
-/* Finding */
-
 static int find_number(struct rt *rt, const char *which, int64_t *step) {
     char *end = NULL;
     const bool number = which[0] >= '0' && which[0] <= '9' && strlen(which) <= 18;
@@ -91,8 +89,6 @@ static int enter(struct loading *l) {
     return status;
 }
 
-/* What belongs to this program */
-
 static int check_program(struct loading *l, int64_t step, struct rt_position *position) {
     const struct rt_json *root = rt_saved_root(l->saved);
     const char *key = rt_json_text(rt_json_member(root, "program")), *name = rt_json_text(rt_json_member(root, "name"));
@@ -112,8 +108,6 @@ static int check_program(struct loading *l, int64_t step, struct rt_position *po
                         "checkpoint '%s' belongs to another program, '%s', %s", rt_quote_text(l->path.text).text,
                         rt_quote_text(name).text, why.text);
 }
-
-/* Tensors */
 
 /* The tensor of the checkpoint that has the values; NULL, with an error, if none has, or it has another type or shape.
  * A tensor that this plan holds in two ways may be there once. */
@@ -161,8 +155,6 @@ static int load_tensors(struct loading *l, struct rt_position *position) {
     position->step = position->micro_batches = position->per_step = 0;
     return RT_OK;
 }
-
-/* Passing over */
 
 static int load_step(struct loading *l, int64_t step, struct rt_position *position) {
     leave(l);

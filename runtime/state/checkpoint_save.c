@@ -62,8 +62,6 @@ static int fail_path(struct rt *rt, const char *what, const char *path) {
                         strerror(errno));
 }
 
-/* Files of tensors */
-
 static bool is_mine(const struct rt *rt, const struct kept *kept) {
     return kept->at && kept->owner == rt->shard;
 }
@@ -201,8 +199,6 @@ static int write_json(struct saving *s) {
     return status;
 }
 
-/* Directories */
-
 /* Opens D. If the job does not hold it (rt_hold_checkpoints), rank 0 locks it for the duration of the save. */
 static int open_directory(struct saving *s, const char *path) {
     const struct checkpoint_directory *held = s->rt->internal->checkpoints;
@@ -275,8 +271,6 @@ static int publish(struct saving *s) {
     if (!durable) return checkpoint_unwritten(s->rt, &why);
     return removed ? RT_OK : fail_path(s->rt, "remove the old content of", s->done.text);
 }
-
-/* All ranks */
 
 /* Gathers all ranks' results. `status` is that of this rank's writing. A rank that failed takes part too, so that no
  * rank still writes when rank 0 removes the files. Returns `status`, or RT_ERROR_PEER if another rank failed. */

@@ -36,8 +36,6 @@ static enum rt_dtype dtype_of(const char *text) {
     return RT_DTYPE_NONE;
 }
 
-/* Reading */
-
 static bool read_shape(struct rt_safetensor *tensor, const struct rt_json *shape, struct rt_reason *why) {
     const struct rt_quoted name = rt_quote_text(tensor->name);
     if (!shape || shape->kind != RT_JSON_ARRAY || shape->count > RT_MAX_NDIM)
@@ -185,8 +183,6 @@ const struct rt_safetensor *rt_safetensors_find(const struct rt_safetensors *fil
         if (strcmp(file->at[i].name, name) == 0) return &file->at[i];
     return NULL;
 }
-
-/* Writing */
 
 static void put_tensor(struct rt_json_writer *writer, const struct rt_safetensor *tensor, int64_t begin) {
     rt_json_key_open(writer, tensor->name, '{', RT_JSON_INLINE);

@@ -49,8 +49,6 @@ struct rt_saved {
     unsigned char *bytes;
 };
 
-/* Refusals */
-
 struct file_path {
     char text[PATH_MAX];
 };
@@ -193,8 +191,6 @@ static bool read_files(struct rt_saved *saved, const struct rt_json *list, struc
     return true;
 }
 
-/* Headers of files */
-
 static bool refuse_tensor(const struct rt_saved *saved, const struct file *file, const char *tensor, const char *what,
                           struct rt_reason *why) {
     return rt_refuse(why, "checkpoint '%s' is damaged: tensor '%s' %s",
@@ -282,8 +278,6 @@ static bool read_header(struct rt_saved *saved, struct file *file, struct rt_rea
     return read_parts(saved, file, why);
 }
 
-/* Opening */
-
 static bool read_all(struct rt_saved *saved, bool json_only, struct rt_reason *why) {
     if (!read_json(saved, why)) return false;
     const struct rt_json *root = rt_json_root(saved->json);
@@ -324,8 +318,6 @@ void rt_saved_close(struct rt_saved *saved) {
     free(saved->bytes);
     free(saved);
 }
-
-/* Queries */
 
 const struct rt_json *rt_saved_root(const struct rt_saved *saved) {
     return rt_json_root(saved->json);
@@ -414,8 +406,6 @@ int rt_saved_files(const struct rt_saved *saved) {
 const struct rt_saved_file *rt_saved_file(const struct rt_saved *saved, int index) {
     return &saved->file[index].is;
 }
-
-/* Reading */
 
 static int64_t part_bytes(const struct rt_saved_tensor *tensor, const struct rt_saved_part *part) {
     int64_t elements = 1;

@@ -27,8 +27,6 @@ static void put_cuts(struct rt_json_writer *w, const struct rt_saved_entry *entr
     rt_json_close(w, ']');
 }
 
-/* Files of parts */
-
 bool rt_saved_region(const struct rt_saved_entry *entry, struct rt_region *region) {
     *region = rt_region_whole(entry->dims, entry->ndim);
     for (int i = 0; i < entry->ncuts; i++)

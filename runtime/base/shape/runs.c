@@ -29,8 +29,6 @@ bool rt_region_cut(struct rt_region *region, const struct rt_region_cut *cut) {
     return true;
 }
 
-/* Common runs of a dimension */
-
 /* A run of indices that both have: its place among the indices of each. Zero-initialised at the start. */
 struct common {
     int64_t a_run, b_run; /* next runs to compare */
@@ -62,8 +60,6 @@ static bool is_equal(const struct rt_runs *a, const struct rt_runs *b) {
     return a->blocks == b->blocks && a->block == b->block && a->start == b->start && a->turned == b->turned &&
            a->length == b->length;
 }
-
-/* Common runs of elements */
 
 struct walk {
     const struct rt_region *a, *b;

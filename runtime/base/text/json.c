@@ -83,8 +83,6 @@ static struct rt_json *new_value(struct parser *p) {
     return value;
 }
 
-/* Strings */
-
 static int hex_digit(char c) {
     if (c >= '0' && c <= '9') return c - '0';
     if (c >= 'a' && c <= 'f') return c - 'a' + 10;
@@ -184,8 +182,6 @@ static bool read_string(struct parser *p, const char **text, size_t *bytes) {
     return true;
 }
 
-/* Numbers */
-
 static const char *skip_digits(const char *at, const char *end) {
     while (at < end && *at >= '0' && *at <= '9') at++;
     return at;
@@ -248,8 +244,6 @@ static bool read_number(struct parser *p, struct rt_json *value) {
     p->at = end;
     return true;
 }
-
-/* Containers */
 
 static bool parse_value(struct parser *p, struct rt_json **out);
 

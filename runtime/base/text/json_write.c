@@ -85,8 +85,6 @@ void rt_json_close(struct rt_json_writer *writer, char bracket) {
     append(writer, &bracket, 1);
 }
 
-/* Strings */
-
 /* Decodes one character; *code is 0xdc80 + the low bits for a byte that is not part of valid UTF-8. */
 static size_t decode(const unsigned char *at, size_t left, unsigned *code) {
     static const unsigned least[] = {0, 0, 0x80, 0x800, 0x10000};
@@ -154,8 +152,6 @@ void rt_json_key_bytes(struct rt_json_writer *writer, const char *key, size_t by
 void rt_json_key(struct rt_json_writer *writer, const char *key) {
     rt_json_key_bytes(writer, key, strlen(key));
 }
-
-/* Values */
 
 static void put_word(struct rt_json_writer *writer, const char *word) {
     begin_value(writer);
@@ -229,8 +225,6 @@ bool rt_json_end(struct rt_json_writer *writer, struct rt_reason *why) {
     writer->text[writer->bytes] = 0;
     return true;
 }
-
-/* Members */
 
 void rt_json_key_open(struct rt_json_writer *writer, const char *key, char bracket, enum rt_json_layout layout) {
     rt_json_key(writer, key);
