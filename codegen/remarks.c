@@ -103,12 +103,6 @@ const char *remarks_node_name(const struct graph *graph, const struct node *node
     return joined(graph, from->scope, "", strstr(node->op->name, "Norm") ? "" : from->word);
 }
 
-static bool is_output(const struct graph *graph, int tensor) {
-    for (int i = 0; i < graph->outputs.n; i++)
-        if (graph->outputs.at[i] == tensor) return true;
-    return false;
-}
-
 /* The provenance of a value whose node was fused into another one. The exporter has named that node node_VALUE. */
 static const struct provenance *fused_provenance(const struct graph *graph, const struct tensor *value,
                                                  const struct node *node) {
@@ -119,7 +113,7 @@ static const struct provenance *fused_provenance(const struct graph *graph, cons
 const char *remarks_value_name(const struct graph *graph, int tensor) {
     const struct tensor *t = &graph->tensors.at[tensor];
     const char *suffix;
-    if (t->producer < 0 || is_output(graph, tensor)) return t->name;
+    if (t->producer < 0 || graph_is_output(graph, tensor)) return t->name;
     const struct node *node = &graph->nodes.at[t->producer];
     const char *dot = strrchr(t->name, '.');                      /* of a value that a pass added */
     if (node->op->kind == OP_COMM && dot && graph->provenances.n) /* called after the value that it moves */

@@ -334,6 +334,12 @@ int node_operand(const struct node *node, int tensor) {
     BUG("node '%s' does not read tensor %d", node->name, tensor);
 }
 
+bool graph_is_output(const struct graph *graph, int tensor) {
+    for (int i = 0; i < graph->outputs.n; i++)
+        if (graph->outputs.at[i] == tensor) return true;
+    return false;
+}
+
 struct uses graph_uses(const struct graph *graph, struct arena *arena) {
     struct uses uses;
     uses.first = ARENA_ARRAY(arena, int, graph->tensors.n + 2);

@@ -348,6 +348,7 @@ struct uses {
     int *first, *users;
 };
 struct uses graph_uses(const struct graph *graph, struct arena *arena);
+bool graph_is_output(const struct graph *graph, int tensor);
 /* Per tensor: true for outputs and new values of updates, which are stored whoever reads them. Memory is of `arena`;
  * the table is not updated when the graph changes. */
 bool *graph_kept(const struct graph *graph, struct arena *arena);

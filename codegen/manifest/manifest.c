@@ -125,16 +125,9 @@ static void put_key(json *writer, const char *name, const struct key *key) {
     rt_json_close(writer, '}');
 }
 
-/* A size is called by its name. */
-static const char *name_of_size(const void *context, int term) {
-    const struct open_sizes *open = context;
-    return open->terms.at[term].kind == OPEN_SIZE ? open->all.at[open->terms.at[term].a].name : NULL;
-}
-
 void manifest_put_extent(json *writer, const struct graph *graph, int64_t extent) {
-    const struct open_names names = {name_of_size, graph->open};
     if (open_is(graph->open, extent))
-        rt_json_put_text(writer, open_text(graph->open, graph->arena, extent, &names, false));
+        rt_json_put_text(writer, open_plain(graph->open, graph->arena, extent));
     else
         rt_json_put_int(writer, extent);
 }

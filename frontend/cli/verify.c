@@ -105,17 +105,11 @@ static int run_whole(struct comparison *comparison, const char *name, enum rt_dt
     return run(comparison, arena_printf(cli->arena, "%s/graph/%s", comparison->work, name), name, type, 1);
 }
 
-static double element(const struct rt_tensor *t, int64_t i) {
-    double value;
-    rt_convert(&value, RT_F64, (const char *)t->data + i * (int64_t)rt_dtype_bytes(t->dtype), t->dtype, 1);
-    return value;
-}
-
 /* The largest finite difference of a run from one rank in f64. */
 static double distance_of(const struct rt_tensor *run, const struct rt_tensor *exact) {
     double distance = 0;
     for (int64_t i = 0; i < exact->count; i++) {
-        const double away = fabs(element(run, i) - element(exact, i));
+        const double away = fabs(rt_tensor_element(run, i) - rt_tensor_element(exact, i));
         if (isfinite(away)) distance = fmax(distance, away);
     }
     return distance;
@@ -130,7 +124,8 @@ static double allowed(const struct rt_tensor run[RUNS]) {
     if (!rt_dtype_is_float(type)) return 0;
     const double scale = rt_dtypes[type].epsilon / rt_dtypes[one->dtype].epsilon;
     for (int64_t i = 0; i < one->count; i++)
-        if (isfinite(element(&run[EXACT], i))) largest = fmax(largest, fabs(element(&run[EXACT], i)));
+        if (isfinite(rt_tensor_element(&run[EXACT], i)))
+            largest = fmax(largest, fabs(rt_tensor_element(&run[EXACT], i)));
     double distance = distance_of(one, &run[EXACT]);
     for (int i = MOVED; i < RUNS && run[i].count == one->count; i++)
         distance = fmax(distance, distance_of(&run[i], &run[EXACT]));
@@ -140,7 +135,8 @@ static double allowed(const struct rt_tensor run[RUNS]) {
 /* The first element of the plan that is farther from one rank in f64 than `bound`; -1: none. */
 static int64_t first_beyond(const struct rt_tensor run[RUNS], double bound) {
     for (int64_t i = 0; i < run[ONE].count; i++) {
-        const double all = element(&run[ALL], i), one = element(&run[ONE], i), exact = element(&run[EXACT], i);
+        const double all = rt_tensor_element(&run[ALL], i), one = rt_tensor_element(&run[ONE], i),
+                     exact = rt_tensor_element(&run[EXACT], i);
         if (all != one && !(isnan(all) && isnan(one)) && !(fabs(all - exact) <= bound)) return i;
     }
     return -1;
@@ -154,8 +150,8 @@ static int compare_tensors(const struct comparison *comparison, const char *name
         return diag_error(comparison->cli->diags, 1104, EXIT_MISMATCH, NULL,
                           "output %s, element %lld: the plan gives %.9g, one rank %.9g, the f64 reference %.9g "
                           "(allowed difference %.3g)",
-                          output, (long long)at, element(&run[ALL], at), element(&run[ONE], at),
-                          element(&run[EXACT], at), bound);
+                          output, (long long)at, rt_tensor_element(&run[ALL], at), rt_tensor_element(&run[ONE], at),
+                          rt_tensor_element(&run[EXACT], at), bound);
     cli_tell(comparison->cli, "output %s: at most %.3g from the f64 reference, allowed are %.3g", output,
              distance_of(&run[ALL], &run[EXACT]), bound);
     return 0;
@@ -235,7 +231,7 @@ static int for_outputs(struct comparison *comparison,
 static int64_t largest_at(const struct rt_tensor *t, int64_t first, int64_t n) {
     int64_t at = 0;
     for (int64_t i = 1; i < n; i++)
-        if (element(t, first + i) > element(t, first + at)) at = i;
+        if (rt_tensor_element(t, first + i) > rt_tensor_element(t, first + at)) at = i;
     return at;
 }
 
@@ -247,7 +243,7 @@ static void tell_differences(const struct comparison *comparison, const char *na
     double sum = 0, square = 0, all = 0, most = 0;
     int64_t same = 0;
     for (int64_t i = 0; i < full->count; i++) {
-        const double exact = element(full, i), away = fabs(element(small, i) - exact);
+        const double exact = rt_tensor_element(full, i), away = fabs(rt_tensor_element(small, i) - exact);
         sum += away, square += away * away, all += exact * exact, most = fmax(most, away);
     }
     for (int64_t r = 0; r < rows; r++) same += largest_at(small, r * n, n) == largest_at(full, r * n, n);

@@ -8,12 +8,6 @@
 /* Columns of a step, and rows of the caches, where the configuration does not say less. */
 enum { MOST_COLUMNS = 256, FEW_COLUMNS = 16, MOST_ROWS = 4096 };
 
-static bool has_size(const struct option_sizes *sizes, const char *name) {
-    for (int i = 0; i < sizes->all.n; i++)
-        if (strcmp(sizes->all.at[i].name, name) == 0) return true;
-    return false;
-}
-
 /* A dimension that is an expression of others needs no bound. */
 static bool is_plain(const char *name) {
     return !strpbrk(name, "+-*/( ") && (*name < '0' || *name > '9');
@@ -86,7 +80,7 @@ int driver_sizes_of_decoder(const struct options *options, int64_t rows, int64_t
     for (int i = 0; i < dims.all.n; i++) {
         const struct import_open_dim *dim = &dims.all.at[i];
         struct open_range range;
-        if (is_plain(dim->name) && !has_size(&options->dims, dim->name) && !has_size(out, dim->name) &&
+        if (is_plain(dim->name) && !option_has_size(&options->dims, dim->name) && !option_has_size(out, dim->name) &&
             range_of(&bounds, dim, &range))
             VEC_PUSH(arena, &out->all, ((struct option_size){dim->name, range}));
     }

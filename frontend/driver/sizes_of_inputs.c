@@ -24,12 +24,6 @@ static bool read_shape(const char *path, struct rt_tensor *tensor) {
     return found;
 }
 
-static bool has_size(const struct option_sizes *sizes, const char *name) {
-    for (int i = 0; i < sizes->all.n; i++)
-        if (strcmp(sizes->all.at[i].name, name) == 0) return true;
-    return false;
-}
-
 static bool has_shape(const struct options *options, const char *input) {
     for (int i = 0; i < options->shapes.all.n; i++)
         if (strcmp(options->shapes.all.at[i].name, input) == 0) return true;
@@ -52,7 +46,7 @@ int driver_sizes_of_inputs(const struct options *options, struct arena *arena, s
             continue;
         for (int d = 0; d < n; d++)
             if (!strpbrk(dims[d].name, "+-*/( ") && (*dims[d].name < '0' || *dims[d].name > '9') &&
-                !has_size(&options->dims, dims[d].name) && !has_size(out, dims[d].name))
+                !option_has_size(&options->dims, dims[d].name) && !option_has_size(out, dims[d].name))
                 VEC_PUSH(arena, &out->all, ((struct option_size){dims[d].name, dims[d].range}));
     }
     return 0;

@@ -190,6 +190,12 @@ static int bad_sizes(struct parser *parser, const struct value *value, const cha
     return -1;
 }
 
+bool option_has_size(const struct option_sizes *sizes, const char *name) {
+    for (int i = 0; i < sizes->all.n; i++)
+        if (strcmp(sizes->all.at[i].name, name) == 0) return true;
+    return false;
+}
+
 /* The name may contain '='; the size cannot. */
 static int set_sizes(struct parser *parser, const struct value *value) {
     struct option_sizes *sizes = value->field;

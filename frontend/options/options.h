@@ -86,6 +86,7 @@ struct option_size {
 struct option_sizes {
     VEC(struct option_size) all, more; /* more: further sizes of names in `all`, where a verb takes several */
 };
+bool option_has_size(const struct option_sizes *sizes, const char *name);
 
 /* Words that --shape takes in place of sizes, by number of dimensions; ended by NULL. */
 extern const struct option_shape_word {

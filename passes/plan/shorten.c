@@ -60,12 +60,6 @@ void repeated_find(const struct graph *graph, struct arena *arena, int least, st
     if (out->all.n) qsort(out->all.at, (size_t)out->all.n, sizeof *out->all.at, by_nodes);
 }
 
-static bool is_output(const struct graph *graph, int tensor) {
-    for (int i = 0; i < graph->outputs.n; i++)
-        if (graph->outputs.at[i] == tensor) return true;
-    return false;
-}
-
 /* An output of a removed repetition becomes that of its counterpart, unless it has one already. */
 static void keep_outputs(struct graph *graph, const int *places, const struct block *block, const struct gap *gap) {
     int n = 0;
@@ -73,7 +67,7 @@ static void keep_outputs(struct graph *graph, const int *places, const struct bl
         int tensor = graph->outputs.at[i];
         if (is_removed(places, gap, tensor)) {
             tensor = counterpart(graph, places, block, gap, tensor);
-            if (tensor < 0 || is_output(graph, tensor)) continue;
+            if (tensor < 0 || graph_is_output(graph, tensor)) continue;
         }
         graph->outputs.at[n] = tensor;
         graph->output_names.at[n++] = graph->output_names.at[i];

@@ -198,6 +198,12 @@ bool rt_npy_read(struct rt_tensor *out, const char *path, struct rt_reason *why)
     return true;
 }
 
+double rt_tensor_element(const struct rt_tensor *t, int64_t i) {
+    double value;
+    rt_convert(&value, RT_F64, (const char *)t->data + i * (int64_t)rt_dtype_bytes(t->dtype), t->dtype, 1);
+    return value;
+}
+
 void rt_tensor_free(struct rt_tensor *tensor) {
     free(tensor->owned);
     tensor->owned = tensor->data = NULL;

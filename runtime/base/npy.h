@@ -39,6 +39,7 @@ bool rt_npy_find(struct rt_tensor *out, int64_t *data, const struct rt_reader *r
 /* Reads a file; release the tensor with rt_tensor_free. */
 bool rt_npy_read(struct rt_tensor *out, const char *path, struct rt_reason *why);
 void rt_tensor_free(struct rt_tensor *tensor);
+double rt_tensor_element(const struct rt_tensor *tensor, int64_t i);
 
 #define RT_NPY_HEADER_BYTES 384
 

@@ -14,6 +14,7 @@
 #include "ir/user.h"
 #include "runtime/base/io/file.h"
 #include "runtime/base/npy.h"
+#include "runtime/base/number/random_fill.h"
 #include "runtime/launch.h"
 
 /* Types in the order of the trials: the first that has a kernel is the reference of the others. */
@@ -54,17 +55,9 @@ struct check {
     VEC(const char *) inputs; /* arguments --input NAME=FILE */
 };
 
-/* splitmix64: the same values in every run. */
-static uint64_t next_random(uint64_t *state) {
-    uint64_t z = *state += 0x9e3779b97f4a7c15u;
-    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
-    z = (z ^ z >> 27) * 0x94d049bb133111ebu;
-    return z ^ z >> 31;
-}
-
 /* Multiples of 1/64 in [-1, 1), which every float type represents; integers from 0 to 2. */
 static double value_of(uint64_t *state, enum rt_dtype dtype) {
-    int64_t bits = (int64_t)(next_random(state) >> 40);
+    int64_t bits = (int64_t)(rt_random_next(state) >> 40);
     if (rt_dtype_is_float(dtype)) return (double)(bits % 128 - 64) / 64;
     return (double)(bits % (dtype == RT_BOOL ? 2 : 3));
 }
@@ -335,12 +328,6 @@ static int read_output(struct check *check, int output, struct rt_tensor *tensor
                : diag_refusal(check->cli->diags, 601, EXIT_SYSTEM, NULL, &why);
 }
 
-static double element(const struct rt_tensor *t, int64_t i) {
-    double value;
-    rt_convert(&value, RT_F64, (const char *)t->data + i * (int64_t)rt_dtype_bytes(t->dtype), t->dtype, 1);
-    return value;
-}
-
 static int wrong(struct check *check, const struct subject *subject, const char *format, const char *what) {
     const char *text = arena_printf(check->arena, format, what);
     return diag_error(check->cli->diags, 1105, EXIT_MISMATCH, check->cli->options->check, "%s in %s: %s",
@@ -353,11 +340,11 @@ static int compare(struct check *check, const struct subject *subject, const str
     double largest = 0;
     if (x->count != y->count) return wrong(check, subject, "%s: the result has another shape", what);
     for (int64_t i = 0; i < y->count; i++)
-        if (isfinite(element(y, i))) largest = fmax(largest, fabs(element(y, i)));
+        if (isfinite(rt_tensor_element(y, i))) largest = fmax(largest, fabs(rt_tensor_element(y, i)));
     const bool is_float = rt_dtype_is_float(x->dtype);
     const double bound = is_float ? tolerance * rt_dtypes[x->dtype].epsilon * fmax(largest, 1) : 0;
     for (int64_t i = 0; i < y->count; i++) {
-        const double a = element(x, i), b = element(y, i);
+        const double a = rt_tensor_element(x, i), b = rt_tensor_element(y, i);
         if (a == b || (isnan(a) && isnan(b)) || fabs(a - b) <= bound) continue;
         return wrong(check, subject, "%s",
                      arena_printf(check->arena, "%s: element %lld is %.9g, not %.9g", what, (long long)i, a, b));
@@ -416,7 +403,7 @@ static double dot(const struct rt_tensor *t, int subject, int input, int directi
     double *values = calloc((size_t)t->count + 1, sizeof *values), sum = 0;
     if (!values) return NAN;
     values_of(subject, input, direction, RT_F64, t->count, values);
-    for (int64_t i = 0; i < t->count; i++) sum += element(t, i) * values[i];
+    for (int64_t i = 0; i < t->count; i++) sum += rt_tensor_element(t, i) * values[i];
     free(values);
     return sum;
 }
@@ -425,7 +412,7 @@ static double dot(const struct rt_tensor *t, int subject, int input, int directi
 static int check_input(struct check *check, const struct trial *trial, int k, const struct rt_tensor *dx) {
     struct subject *subject = &check->subjects.at[trial->subject];
     double scale = 0;
-    for (int64_t i = 0; i < dx->count; i++) scale += fabs(element(dx, i));
+    for (int64_t i = 0; i < dx->count; i++) scale += fabs(rt_tensor_element(dx, i));
     for (int d = 0; d < DIRECTIONS; d++) {
         struct rt_tensor less, more;
         if (read_output(check, trial[2 * d].first_output, &less) < 0 ||

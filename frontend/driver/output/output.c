@@ -2,13 +2,12 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <ftw.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { MAX_OPEN = 16 };
+#include "frontend/driver/output/temporary.h"
 
 static int fail(struct output *output, const char *what, const char *path) {
     int reason = errno;
@@ -37,16 +36,11 @@ static int make_directories(struct output *output, const char *path) {
     return make_directory(output, copy);
 }
 
-static int remove_entry(const char *path, const struct stat *info, int type, struct FTW *at) {
-    (void)info, (void)type, (void)at;
-    return remove(path);
-}
-
 /* Removes a file or tree. Symbolic links are removed, not followed. A missing path is no error. */
 static int remove_tree(struct output *output, const char *path) {
     struct stat info;
     if (lstat(path, &info) < 0) return errno == ENOENT ? 0 : fail(output, "access", path);
-    if (nftw(path, remove_entry, MAX_OPEN, FTW_DEPTH | FTW_PHYS) != 0) return fail(output, "remove", path);
+    if (temporary_remove(path) != 0) return fail(output, "remove", path);
     return 0;
 }
 
@@ -78,7 +72,7 @@ static int open_lock(struct output *output) {
 
 /* Removes the staging directory without diagnostics: the compile has failed already, and the next one clears it. */
 static void drop_staged(struct output *output) {
-    if (output->staged) nftw(output->staging, remove_entry, MAX_OPEN, FTW_DEPTH | FTW_PHYS);
+    if (output->staged) temporary_remove(output->staging);
     output->staged = false;
 }
 
@@ -92,7 +86,7 @@ static void give_up(void *opened) {
 /* Under the lock for reading nobody writes: a staging directory is what a compile left that was killed or failed. */
 static void clear_leftover(const struct output *output) {
     if (output->lock >= 0 && !output->unwritable && access(output->staging, F_OK) == 0)
-        nftw(output->staging, remove_entry, MAX_OPEN, FTW_DEPTH | FTW_PHYS);
+        temporary_remove(output->staging);
 }
 
 int output_open(struct output *output, struct arena *arena, struct diags *diags, const char *root, const char *model,

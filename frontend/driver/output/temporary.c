@@ -21,6 +21,6 @@ static int remove_entry(const char *path, const struct stat *info, int type, str
     return remove(path);
 }
 
-void temporary_remove(const char *path) {
-    nftw(path, remove_entry, MAX_OPEN, FTW_DEPTH | FTW_PHYS);
+int temporary_remove(const char *path) {
+    return nftw(path, remove_entry, MAX_OPEN, FTW_DEPTH | FTW_PHYS);
 }

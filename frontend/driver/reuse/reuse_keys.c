@@ -29,17 +29,12 @@ static void seal(struct key *key, struct arena *arena) {
     key->hex = arena_strdup(arena, hex);
 }
 
-static int64_t nanoseconds(const struct timespec *time) {
-    return (int64_t)time->tv_sec * 1000000000 + time->tv_nsec;
-}
-
 /* Reads size and times of the file. The change time (ctime) is included, since no program can set it back. */
 static bool read_state(struct hashed_file *file) {
     struct stat info;
     if (stat(file->path, &info) < 0) return false;
-    file->bytes = info.st_size;
-    file->mtime_ns = nanoseconds(&info.st_mtim);
-    file->ctime_ns = nanoseconds(&info.st_ctim);
+    const struct rt_file_info state = rt_file_info_of(&info);
+    file->bytes = state.bytes, file->mtime_ns = state.mtime_ns, file->ctime_ns = state.ctime_ns;
     return true;
 }
 
