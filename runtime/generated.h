@@ -333,13 +333,13 @@ int rt_reduce_scatter(struct rt *rt, int axis, void *dst, const void *src, void 
 int rt_all_reduce(struct rt *rt, int axis, void *dst, const void *src, enum rt_dtype dtype, int64_t count,
                   enum rt_reduce reduce, int begun);
 
-/* Announces a later collective, with `begun` 1, whose operand `src` is complete: copies it to dst, which may be src, and
- * allows the transport to begin. Do not access what is summed or gathered until that collective returns.
+/* Announces a later collective, with `begun` 1, whose operand `src` is complete: copies it to dst, which may be src,
+ * and allows the transport to begin. Do not access what is summed or gathered until that collective returns.
  *
  *     RT_SUM_WHOLE   rt_all_reduce of dst
  *     RT_SCATTER     rt_reduce_scatter_flat of dst
- *     RT_GATHER      rt_all_gather_flat; dst is the place of the rank's slice in what is gathered, and src of that call.
- *                    Gathers along an axis complete in the order in which they were announced
+ *     RT_GATHER      rt_all_gather_flat; dst is the place of the rank's slice in what is gathered, and src of that
+ *                    call. Gathers along an axis complete in the order in which they were announced
  *
  * elements and outer: as of rt_all_gather_flat; outer 0 and all of dst for RT_SUM_WHOLE. */
 int rt_start(struct rt *rt, enum rt_early kind, int axis, void *dst, const void *src, enum rt_dtype dtype,

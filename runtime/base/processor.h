@@ -26,8 +26,8 @@ RT_PROCESSOR_HAS(avx_vnni, rt_processor_has_avx2() && __extension__({
                                unsigned a = 0, b = 0, c = 0, d = 0;
                                __get_cpuid_count(7, 1, &a, &b, &c, &d) && (a >> 4 & 1);
                            }))
-/* It multiplies pairs of bf16 faster than f32: AMD's with AVX512-BF16. Intel's without AMX take four times as long for a
- * pair as for a product of f32. */
+/* It multiplies pairs of bf16 faster than f32: AMD's with AVX512-BF16. Intel's without AMX take four times as long for
+ * a pair as for a product of f32. */
 RT_PROCESSOR_HAS(pairs,
                  __builtin_cpu_supports("avx512bf16") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_is("amd"))
 

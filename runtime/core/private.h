@@ -174,7 +174,8 @@ int rt_error_code(const struct rt *rt);
 /* True if another rank reports the cause of that error: this rank prints nothing. */
 bool rt_error_told(const struct rt *rt);
 
-/* True if all ranks fail with that error, by what they compared: none has to be told, and each closes as after success. */
+/* True if all ranks fail with that error, by what they compared: none has to be told, and each closes as after
+ * success. */
 bool rt_error_agreed(const struct rt *rt);
 
 /* Observers are called in the order in which they were added. */
@@ -341,8 +342,8 @@ bool rt_runs_beside(const struct rt *rt, const struct rt_comm *comm);
  * Does nothing before the last micro-batch of a step. */
 int rt_take_gradient(struct rt *rt, int axis, void *dst, const void *src, enum rt_dtype dtype, int64_t count);
 
-/* begin of the transport; a complete gradient for an all-reduce, which may begin it (Note [Buckets] in core/sums.c); the
- * wait for all sums of the communicator that have begun. */
+/* begin of the transport; a complete gradient for an all-reduce, which may begin it (Note [Buckets] in core/sums.c);
+ * the wait for all sums of the communicator that have begun. */
 int rt_begin_collective(struct rt *rt, struct rt_comm *comm, const struct rt_collective *what);
 int rt_put_in_bucket(struct rt *rt, struct rt_comm *comm, const void *gradient, enum rt_dtype dtype, int64_t count);
 int rt_finish_sums(struct rt *rt, struct rt_comm *comm);

@@ -415,8 +415,8 @@ static bool is_reporter(const struct main_options *options, const struct failure
 }
 
 /* Publishes the end of this rank. One error is printed per job: by the first rank whose error is not that another rank
- * failed. A failed rank also ends the waits of the others, unless all end with its error: a rank that MPI_Finalize of the
- * others waits for must call it too, or their launcher returns that it killed them. */
+ * failed. A failed rank also ends the waits of the others, unless all end with its error: a rank that MPI_Finalize of
+ * the others waits for must call it too, or their launcher returns that it killed them. */
 static void end_rank(const struct job *job, const struct failure *failure) {
     const struct main_options *options = &job->options;
     size_t bytes = 0;

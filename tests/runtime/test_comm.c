@@ -814,7 +814,8 @@ static int run_as_rank(int ncases, char **names, const char *hosts) {
     printf("rank %d %s\n", context.comm->rank, failed ? "failed" : "passed");
     fflush(stdout);
     const bool aborted = context.comm->driver->alive(context.comm) != RT_OK;
-    if (aborted) sleep(2); /* MPICH's launcher kills the others as soon as one leaves: they have to say how they ended */
+    if (aborted)
+        sleep(2); /* MPICH's launcher kills the others as soon as one leaves: they have to say how they ended */
     if (!aborted) context.comm->driver->close(context.comm);
     rt_mpi_job_close(job, aborted);
     return failed;
