@@ -1,7 +1,6 @@
 #include "ir/dims.h"
 
 #include <ctype.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -302,10 +301,7 @@ struct binding {
 
 static bool refuse(struct binding *b, const char *format, ...) __attribute__((format(printf, 2, 3)));
 static bool refuse(struct binding *b, const char *format, ...) {
-    va_list args;
-    va_start(args, format);
-    b->why = arena_vprintf(b->dims->arena, format, args);
-    va_end(args);
+    ARENA_PRINT_TO(b->why, b->dims->arena, format);
     return false;
 }
 

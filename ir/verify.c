@@ -1,6 +1,5 @@
 #include "ir/verify.h"
 
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -39,10 +38,8 @@ struct verifier {
 
 static void fail(struct verifier *v, const char *format, ...) __attribute__((format(printf, 2, 3)));
 static void fail(struct verifier *v, const char *format, ...) {
-    va_list args;
-    va_start(args, format);
-    const char *text = arena_vprintf(v->graph->arena, format, args);
-    va_end(args);
+    const char *text;
+    ARENA_PRINT_TO(text, v->graph->arena, format);
     const char *where = v->node < 0 ? v->graph->name : node_place(v->graph, v->node);
     diag_error(v->diags, 1101, EXIT_MISMATCH, where, "the plan is not equivalent to the model: %s", text);
 }

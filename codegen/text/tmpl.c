@@ -1,7 +1,6 @@
 #include "codegen/text/tmpl.h"
 
 #include <ctype.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -45,10 +44,7 @@ void tmpl_set(struct tmpl_env *env, const char *name, const char *text) {
 }
 
 void tmpl_setf(struct tmpl_env *env, const char *name, const char *format, ...) {
-    va_list args;
-    va_start(args, format);
-    own(env, name)->text = arena_vprintf(env->arena, format, args);
-    va_end(args);
+    ARENA_PRINT_TO(own(env, name)->text, env->arena, format);
 }
 
 void tmpl_list(struct tmpl_env *env, const char *name) {

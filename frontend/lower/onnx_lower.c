@@ -1,7 +1,6 @@
 #include "frontend/lower/onnx_lower.h"
 
 #include <limits.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -17,10 +16,8 @@ const char *lower_where(const struct lower *lower) {
 }
 
 int lower_error(struct lower *lower, int code, const char *format, ...) {
-    va_list args;
-    va_start(args, format);
-    const char *text = arena_vprintf(lower->arena, format, args);
-    va_end(args);
+    const char *text;
+    ARENA_PRINT_TO(text, lower->arena, format);
     return diag_error(lower->builder.diags, code, onnx_exit(code), lower_where(lower), "%s", text);
 }
 
@@ -36,10 +33,8 @@ int lower_help_experts(struct lower *lower) {
 }
 
 int lower_unsupported(struct lower *lower, const char *format, ...) {
-    va_list args;
-    va_start(args, format);
-    const char *text = arena_vprintf(lower->arena, format, args);
-    va_end(args);
+    const char *text;
+    ARENA_PRINT_TO(text, lower->arena, format);
     return diag_error(lower->builder.diags, 402, EXIT_UNSUPPORTED, lower_where(lower), "%s of %s is not supported",
                       text, lower_quote(lower, onnx_text(lower->node->op_type)));
 }

@@ -185,11 +185,9 @@ static const char *where(struct scanner *scanner, uint64_t at) {
 
 __attribute__((format(printf, 4, 5))) static int fail(struct scanner *scanner, int code, uint64_t at,
                                                       const char *format, ...) {
-    va_list args;
     if (onnx_exit(code) == EXIT_MALFORMED && reported_as_other_kind(scanner)) return -1;
-    va_start(args, format);
-    const char *text = arena_vprintf(scanner->arena, format, args);
-    va_end(args);
+    const char *text;
+    ARENA_PRINT_TO(text, scanner->arena, format);
     return diag_error(scanner->diags, code, onnx_exit(code), where(scanner, at), "%s", text);
 }
 

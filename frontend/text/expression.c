@@ -43,10 +43,7 @@ struct translation {
 
 static bool refuse(struct translation *t, const char *format, ...) __attribute__((format(printf, 2, 3)));
 static bool refuse(struct translation *t, const char *format, ...) {
-    va_list args;
-    va_start(args, format);
-    *t->why = arena_vprintf(t->arena, format, args);
-    va_end(args);
+    ARENA_PRINT_TO(*t->why, t->arena, format);
     return false;
 }
 

@@ -1,6 +1,5 @@
 #include "frontend/text/parts.h"
 
-#include <stdarg.h>
 #include <string.h>
 
 #include "ir/base/str.h"
@@ -24,18 +23,14 @@ static int report(struct reader *reader, int code, enum exit_code exit, const st
 }
 
 int read_malformed(struct reader *reader, const struct place *place, const char *format, ...) {
-    va_list args;
-    va_start(args, format);
-    const char *text = arena_vprintf(reader->arena, format, args);
-    va_end(args);
+    const char *text;
+    ARENA_PRINT_TO(text, reader->arena, format);
     return report(reader, 397, EXIT_MALFORMED, place, text);
 }
 
 int read_unsupported(struct reader *reader, const struct place *place, const char *format, ...) {
-    va_list args;
-    va_start(args, format);
-    const char *text = arena_vprintf(reader->arena, format, args);
-    va_end(args);
+    const char *text;
+    ARENA_PRINT_TO(text, reader->arena, format);
     return report(reader, 440, EXIT_UNSUPPORTED, place, text);
 }
 

@@ -32,6 +32,14 @@ void *arena_alloc(struct arena *arena, size_t count, size_t size);
 void *arena_copy(struct arena *arena, const void *data, size_t bytes);
 char *arena_strdup(struct arena *arena, const char *text);
 char *arena_vprintf(struct arena *arena, const char *format, va_list args);
+/* In a function (.., const char *format, ...): sets `text` to what arena_printf would return. */
+#define ARENA_PRINT_TO(text, arena, format)                                                                            \
+    do {                                                                                                               \
+        va_list print_arguments;                                                                                       \
+        va_start(print_arguments, format);                                                                             \
+        (text) = arena_vprintf(arena, format, print_arguments);                                                        \
+        va_end(print_arguments);                                                                                       \
+    } while (0)
 char *arena_printf(struct arena *arena, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 /* Ties a resource outside the arena (malloc'ed block, mapping, descriptor) to the arena's lifetime: release(object) is

@@ -1,8 +1,6 @@
 /* The table of core operators (ops.def), with the functions that its rows name. */
 #include "ir/ops/ops.h"
 
-#include <stdarg.h>
-
 #include "ir/ops/grad.h"
 
 #define EW(name_, types_, expr_, flops_, ...)                                                                          \
@@ -33,9 +31,6 @@ struct number pair_look_up(const void *env, const char *name) {
 }
 
 int refuse(struct dims *dims, const char **why, const char *format, ...) {
-    va_list args;
-    va_start(args, format);
-    *why = arena_vprintf(dims->arena, format, args);
-    va_end(args);
+    ARENA_PRINT_TO(*why, dims->arena, format);
     return -1;
 }

@@ -1,5 +1,4 @@
 #include <ctype.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -8,10 +7,7 @@
 
 bool fail_at(struct reader *r, const char *at, const char *format, ...) {
     char text[256];
-    va_list args;
-    va_start(args, format);
-    vsnprintf(text, sizeof text, format, args);
-    va_end(args);
+    RT_PRINT_TO(text, format);
     const char *where = arena_printf(r->arena, "%s:%lld:%lld", r->file, r->line, (long long)(at - r->line_start) + 1);
     diag_error(r->diags, 345, EXIT_MALFORMED, where, "%s", text);
     return false;

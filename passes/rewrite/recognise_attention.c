@@ -6,7 +6,6 @@
  * and v unrepeated; repeat_heads.c repeats them again where a mesh has more ranks.
  */
 #include <math.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -25,11 +24,8 @@ static int with_lead(const struct attention *a, int64_t rows, int64_t columns, i
 
 /* Notes why scores that were followed so far are no match, for a remark; false. */
 __attribute__((format(printf, 2, 3))) static bool refuses(struct attention *a, const char *format, ...) {
-    va_list arguments;
     if (!a->context->verbose || (a->patterns->why && a->depth < a->patterns->depth)) return false;
-    va_start(arguments, format);
-    a->patterns->why = arena_vprintf(a->recognition->builder.graph->arena, format, arguments);
-    va_end(arguments);
+    ARENA_PRINT_TO(a->patterns->why, a->recognition->builder.graph->arena, format);
     a->patterns->depth = a->depth;
     return false;
 }

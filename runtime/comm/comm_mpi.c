@@ -2,7 +2,6 @@
 
 #include <limits.h>
 #include <sched.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,10 +12,7 @@
 #define NAP_NS    50000 /* longest sleep: MPI rings no bell */
 
 int mpi_fail(struct mpi_comm *comm, int status, const char *format, ...) {
-    va_list arguments;
-    va_start(arguments, format);
-    vsnprintf(comm->base.why, sizeof comm->base.why, format, arguments);
-    va_end(arguments);
+    RT_PRINT_TO(comm->base.why, format);
     return status;
 }
 

@@ -2,7 +2,6 @@
 #include "comm/comm_shared_private.h"
 
 #include <sched.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -95,10 +94,7 @@ uint64_t shared_offset(const struct shared *shared, const void *buffer, size_t b
 }
 
 int shared_fail(struct shared *shared, int status, const char *format, ...) {
-    va_list arguments;
-    va_start(arguments, format);
-    vsnprintf(shared->base.why, sizeof shared->base.why, format, arguments);
-    va_end(arguments);
+    RT_PRINT_TO(shared->base.why, format);
     return status;
 }
 

@@ -3,6 +3,7 @@
 #ifndef RT_COMM_SHARED_PRIVATE_H
 #define RT_COMM_SHARED_PRIVATE_H
 
+#include "base/text/reason.h"
 #include "comm/comm_shared.h"
 
 /* A member's description of the call it enters. The other members read it between the barriers that enclose the

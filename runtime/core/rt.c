@@ -104,10 +104,7 @@ int rt_fail_comm(struct rt *rt, const struct rt_comm *comm, int status) {
 void rt_warn(const struct rt *rt, int code, const char *format, ...) {
     char text[sizeof rt->internal->error];
     const struct rt_diagnostic item = {.severity = RT_SEVERITY_WARNING, .code = code, .text = text};
-    va_list arguments;
-    va_start(arguments, format);
-    vsnprintf(text, sizeof text, format, arguments);
-    va_end(arguments);
+    RT_PRINT_TO(text, format);
     if (rt_mpi_launched()) rt_progress_clear(); /* rank 0's, which no launcher removes */
     rt_diagnostic_print(&item, stderr, rt->internal->json ? RT_DIAGNOSTIC_JSON : RT_DIAGNOSTIC_PLAIN);
 }
@@ -347,10 +344,7 @@ static int open_rank(struct rt *rt, const struct rt_options *options, struct rt_
 }
 
 int rt_fail_open(int status, int code, const char *format, ...) {
-    va_list arguments;
-    va_start(arguments, format);
-    vsnprintf(open_error.text, sizeof open_error.text, format, arguments);
-    va_end(arguments);
+    RT_PRINT_TO(open_error.text, format);
     open_error.code = code;
     open_error.told = open_error.agreed = false;
     return status;

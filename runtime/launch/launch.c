@@ -6,7 +6,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -51,10 +50,7 @@ static void print_error(const struct launch *job, int code, const char *format, 
 static void print_error(const struct launch *job, int code, const char *format, ...) {
     char text[512];
     const struct rt_diagnostic item = {.code = code, .text = text};
-    va_list args;
-    va_start(args, format);
-    vsnprintf(text, sizeof text, format, args);
-    va_end(args);
+    RT_PRINT_TO(text, format);
     launch_print(job, &item);
 }
 

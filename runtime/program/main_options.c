@@ -8,7 +8,6 @@
 #include <errno.h>
 #include <float.h>
 #include <limits.h>
-#include <stdarg.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,27 +16,18 @@
 #define SHOWN_DIGITS 8 /* of the hash of a file */
 
 int failure_set(struct failure *failure, int exit, int code, const char *format, ...) {
-    va_list arguments;
-    va_start(arguments, format);
     *failure = (struct failure){.exit = exit, .code = code};
-    vsnprintf(failure->text, sizeof failure->text, format, arguments);
-    va_end(arguments);
+    RT_PRINT_TO(failure->text, format);
     return exit;
 }
 
 int failure_where(struct failure *failure, const char *format, ...) {
-    va_list arguments;
-    va_start(arguments, format);
-    vsnprintf(failure->where, sizeof failure->where, format, arguments);
-    va_end(arguments);
+    RT_PRINT_TO(failure->where, format);
     return failure->exit;
 }
 
 int failure_help(struct failure *failure, const char *format, ...) {
-    va_list arguments;
-    va_start(arguments, format);
-    vsnprintf(failure->help, sizeof failure->help, format, arguments);
-    va_end(arguments);
+    RT_PRINT_TO(failure->help, format);
     return failure->exit;
 }
 

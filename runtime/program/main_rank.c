@@ -2,7 +2,6 @@
 #include "program/main.h"
 
 #include <limits.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -51,10 +50,7 @@ int fail_rank(struct rank *self, const struct rt *rt, int status) {
 
 int fail_with(struct rank *self, int exit, int code, const char *format, ...) {
     char text[sizeof self->failure.text];
-    va_list arguments;
-    va_start(arguments, format);
-    vsnprintf(text, sizeof text, format, arguments);
-    va_end(arguments);
+    RT_PRINT_TO(text, format);
     failure_set(&self->failure, exit, code, "%s", text);
     return self->status = rt_status_of_exit(exit);
 }

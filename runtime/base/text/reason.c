@@ -1,23 +1,16 @@
 #include "reason.h"
 
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
 bool rt_refuse(struct rt_reason *why, const char *format, ...) {
-    va_list arguments;
-    va_start(arguments, format);
-    vsnprintf(why->text, sizeof why->text, format, arguments);
-    va_end(arguments);
+    RT_PRINT_TO(why->text, format);
     why->kind = RT_REASON_CONTENT;
     return false;
 }
 
 bool rt_refuse_kind(struct rt_reason *why, enum rt_reason_kind kind, const char *format, ...) {
-    va_list arguments;
-    va_start(arguments, format);
-    vsnprintf(why->text, sizeof why->text, format, arguments);
-    va_end(arguments);
+    RT_PRINT_TO(why->text, format);
     why->kind = kind;
     return false;
 }
@@ -28,10 +21,7 @@ bool rt_refuse_changed(struct rt_reason *why, const char *path) {
 
 bool rt_refuse_errno(struct rt_reason *why, int error, const char *format, ...) {
     char cause[96];
-    va_list arguments;
-    va_start(arguments, format);
-    vsnprintf(why->text, sizeof why->text, format, arguments);
-    va_end(arguments);
+    RT_PRINT_TO(why->text, format);
     /* the GNU variant may return a string outside the buffer */
     const char *text = strerror_r(error, cause, sizeof cause);
     size_t length = strlen(why->text);

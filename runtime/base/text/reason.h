@@ -7,8 +7,10 @@
 
 #include "../exit_code.h"
 
+#include <stdarg.h>
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdio.h>
 
 enum rt_reason_kind {
     RT_REASON_CONTENT, /* malformed content */
@@ -24,6 +26,15 @@ struct rt_reason {
     enum rt_reason_kind kind;
     char text[320];
 };
+
+/* In a function (.., const char *format, ...): writes the text to an array of characters. */
+#define RT_PRINT_TO(array, format)                                                                                     \
+    do {                                                                                                               \
+        va_list rt_arguments;                                                                                          \
+        va_start(rt_arguments, format);                                                                                \
+        vsnprintf(array, sizeof(array), format, rt_arguments);                                                         \
+        va_end(rt_arguments);                                                                                          \
+    } while (0)
 
 /* Formats the text; returns false, so that a function can end with `return rt_refuse(...)`. */
 bool rt_refuse(struct rt_reason *why, const char *format, ...) __attribute__((format(printf, 2, 3)));
