@@ -20,11 +20,6 @@ const char *tokenizer_decode(struct tokenizer *tokenizer, struct arena *arena, s
     BUG("no tokenizer");
 }
 
-int32_t tokenizer_id(const struct tokenizer *tokenizer, const char *token) {
-    (void)tokenizer, (void)token;
-    BUG("no tokenizer");
-}
-
 const char *tokenizer_token(const struct tokenizer *tokenizer, int32_t id) {
     (void)tokenizer, (void)id;
     BUG("no tokenizer");
@@ -32,11 +27,6 @@ const char *tokenizer_token(const struct tokenizer *tokenizer, int32_t id) {
 
 bool tokenizer_is_special(const struct tokenizer *tokenizer, int32_t id) {
     (void)tokenizer, (void)id;
-    BUG("no tokenizer");
-}
-
-int tokenizer_vocab_size(const struct tokenizer *tokenizer) {
-    (void)tokenizer;
     BUG("no tokenizer");
 }
 

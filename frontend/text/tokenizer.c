@@ -139,19 +139,9 @@ const char *tokenizer_decode(struct tokenizer *tokenizer, struct arena *arena, s
     return copy;
 }
 
-int32_t tokenizer_id(const struct tokenizer *tokenizer, const char *token) {
-    const struct span text = {token, strlen(token)};
-    const int32_t added = map_get(&tokenizer->added.contents, text.at, text.bytes);
-    return added >= 0 ? added : vocabulary_id(&tokenizer->model.vocabulary, text);
-}
-
 const char *tokenizer_token(const struct tokenizer *tokenizer, int32_t id) {
     const struct added_token *token = added_of_id(&tokenizer->added, id);
     if (token) return token->content.at;
     const struct span *text = vocabulary_text(&tokenizer->model.vocabulary, id);
     return text ? text->at : NULL;
-}
-
-int tokenizer_vocab_size(const struct tokenizer *tokenizer) {
-    return tokenizer->model.size + tokenizer->added.count;
 }

@@ -44,16 +44,11 @@ int tokenizer_encode(struct tokenizer *tokenizer, struct arena *arena, struct di
 const char *tokenizer_decode(struct tokenizer *tokenizer, struct arena *arena, struct diags *diags, const int32_t *ids,
                              int n, bool skip_special, size_t *bytes);
 
-/* The id of a token, -1: none. The token of an id, NULL: none; as the vocabulary has it, "\u0120the" rather than
- * " the". */
-int32_t tokenizer_id(const struct tokenizer *tokenizer, const char *token);
+/* The token of an id, NULL: none; as the vocabulary has it, "\u0120the" rather than " the". */
 const char *tokenizer_token(const struct tokenizer *tokenizer, int32_t id);
 
 /* True for a token that skip_special leaves out. */
 bool tokenizer_is_special(const struct tokenizer *tokenizer, int32_t id);
-
-/* The number of tokens, added ones included. */
-int tokenizer_vocab_size(const struct tokenizer *tokenizer);
 
 /* Ids to text one by one, as DecodeStream of `tokenizers` gives it: a push appends to `text` what has become certain,
  * which may be nothing while the bytes of a character are incomplete; finish appends the rest, where an incomplete
