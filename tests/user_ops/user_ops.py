@@ -6,12 +6,11 @@ import os
 import re
 import shutil
 import sys
-import tempfile
 
 sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
 import rankc_test  # noqa: E402
 from rankc_plans import plan_of  # noqa: E402
-from rankc_test import Failed, parser_of, printed  # noqa: E402
+from rankc_test import Failed, parser_of, printed, report  # noqa: E402
 
 import numpy as np
 
@@ -242,17 +241,8 @@ def main():
     parser = parser_of(__doc__)
     parser.add_argument("names", nargs="*")
     options = parser.parse_args()
-    failed = 0
-    for name in options.names or CASES:
-        with tempfile.TemporaryDirectory(prefix="rankc-user-ops-") as work:
-            try:
-                CASES[name](Bench(options.rankc, work))
-                print(f"{name}: right")
-            except Failed as why:
-                failed += 1
-                print(f"{name}: {why}")
-    sys.exit(failed > 0)
+    return report((name, lambda work, name=name: CASES[name](Bench(options.rankc, work)) or "right") for name in options.names or CASES)
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())
