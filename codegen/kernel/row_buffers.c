@@ -64,12 +64,6 @@ static bool was_made(const struct row_kernel *kernel, int pass, int i) {
     return made;
 }
 
-static bool was_read(const struct row_kernel *kernel, int pass, int k) {
-    bool read = false;
-    for (int p = 0; p < pass; p++) read = read || kernel->read[p][k];
-    return read;
-}
-
 /* Marks the inputs and named values that the expression needs in a pass. Values of elements that an earlier pass
  * computes have a buffer; values of a row are computed again, from the reductions. */
 static void want(struct writer *w, int pass, const struct expr *expr) {
@@ -77,7 +71,8 @@ static void want(struct writer *w, int pass, const struct expr *expr) {
     const int i = expr->kind == EXPR_NAME && expr->name[1] ? atoi(expr->name + 1) : -1, k = input_of(expr);
     const struct row_value *named = i >= 0 ? &w->kernel->program.named[i] : NULL;
     if (k >= 0) {
-        const bool again = row_kernel_varies(w->kernel, k) && is_half(w->kernel, k) && was_read(w->kernel, pass, k);
+        const bool again =
+            row_kernel_varies(w->kernel, k) && is_half(w->kernel, k) && row_kernel_was_read(w->kernel, pass, k);
         w->widened[k] = w->widened[k] || again;
         w->kernel->read[pass][k] = true;
     } else if (named && named->varies && was_made(w->kernel, pass, i)) {
@@ -146,7 +141,7 @@ static void bind_values(const struct writer *w, struct tmpl_env *env, int pass) 
     tmpl_list(env, "known");
     tmpl_list(env, "named");
     for (int k = 0; k < loops->node->ninputs; k++)
-        if (kernel->read[pass][k] && !(w->widened[k] && was_read(kernel, pass, k)))
+        if (kernel->read[pass][k] && !(w->widened[k] && row_kernel_was_read(kernel, pass, k)))
             bind(env, row_kernel_varies(kernel, k) ? "named" : "known", variable(w, loops->operand[k], w->widened[k]),
                  loaded(w, k));
     for (int i = 0; i < kernel->program.nnamed; i++) {
@@ -173,18 +168,6 @@ static void bind_fold(const struct writer *w, struct tmpl_env *env, int i) {
     tmpl_setf(fold, "function", "rt_rows_%s_%s", value->fold, rt_dtypes[loops_type(loops)].name);
     tmpl_setf(fold, "v", "s%d", i);
     tmpl_set(fold, "operand", operand);
-}
-
-/* Binds the results that are known in the pass: those of a row, and those of elements. */
-static void bind_results(const struct writer *w, struct tmpl_env *env, int pass) {
-    const struct row_program *program = &w->kernel->program;
-    const struct loops *loops = &w->kernel->loops;
-    for (int o = 0; o < program->nvalues; o++) {
-        if (program->value[o].phase != pass) continue;
-        struct tmpl_env *entry = tmpl_entry(env, program->value[o].varies ? "writes" : "stores");
-        tmpl_set(entry, "pointer", row_kernel_results[o]);
-        tmpl_set(entry, "value", loops_stored(loops, o, loops_text(loops, program->value[o].expr)));
-    }
 }
 
 /* True if loops of the pass use the index of loop d over rows. */
@@ -230,8 +213,6 @@ static void bind_indices(const struct row_kernel *kernel, struct tmpl_env *env, 
 static void bind_pass(const struct writer *w, struct tmpl_env *env, int pass) {
     const struct row_program *program = &w->kernel->program;
     const bool elements = has_elements(w->kernel, pass);
-    tmpl_list(env, "stores");
-    tmpl_list(env, "writes");
     tmpl_list(env, "folds");
     tmpl_set(env, "elements", elements ? "yes" : "");
     tmpl_set(env, "loop", elements || has_results(w->kernel, pass, false) ? "yes" : "");
@@ -239,7 +220,7 @@ static void bind_pass(const struct writer *w, struct tmpl_env *env, int pass) {
     bind_values(w, env, pass);
     for (int i = 0; i < program->nnamed; i++)
         if (program->named[i].fold && program->named[i].phase == pass) bind_fold(w, env, i);
-    bind_results(w, env, pass);
+    row_kernel_bind_results(w->kernel, env, pass);
 }
 
 static void put_buffer(struct strbuf *out, const char *name, const char *size) {

@@ -97,6 +97,28 @@ void row_kernel_bind_loops(const struct row_kernel *kernel, struct tmpl_env *env
     loops_bind_open(&kernel->loops, env, is_narrow(kernel));
 }
 
+bool row_kernel_bind_results(const struct row_kernel *kernel, struct tmpl_env *env, int pass) {
+    bool writes = false;
+    tmpl_list(env, "writes");
+    tmpl_list(env, "stores");
+    for (int o = 0; o < kernel->program.nvalues; o++) {
+        const struct row_value *value = &kernel->program.value[o];
+        if (value->phase != pass) continue;
+        writes = writes || value->varies;
+        struct tmpl_env *entry = tmpl_entry(env, value->varies ? "writes" : "stores");
+        tmpl_set(entry, "pointer", row_kernel_results[o]);
+        tmpl_set(entry, "type", loops_type_name(&kernel->loops, kernel->loops.node->outputs[o]));
+        tmpl_set(entry, "value", loops_stored(&kernel->loops, o, loops_text(&kernel->loops, value->expr)));
+    }
+    return writes;
+}
+
+bool row_kernel_was_read(const struct row_kernel *kernel, int pass, int k) {
+    bool read = false;
+    for (int p = 0; p < pass; p++) read = read || kernel->read[p][k];
+    return read;
+}
+
 void row_kernel_put_inputs(const struct row_kernel *kernel, struct strbuf *parameters) {
     for (int k = 0; k < kernel->loops.node->ninputs; k++)
         strbuf_printf(parameters, "%sconst %s *%c", parameters->length ? ", " : "",

@@ -41,6 +41,11 @@ const char *row_kernel_type(const struct row_kernel *kernel);
 /* Binds "rows", "columns", "type", "column" (the variable of the loop over columns) and "loops": the indices that
  * follow from the variable `row`. */
 void row_kernel_bind_loops(const struct row_kernel *kernel, struct tmpl_env *env);
+/* Binds the results that are known in the pass: "stores", those of rows, and "writes", those of elements. True if there
+ * are any of elements. */
+bool row_kernel_bind_results(const struct row_kernel *kernel, struct tmpl_env *env, int pass);
+/* True if an earlier pass reads input k. */
+bool row_kernel_was_read(const struct row_kernel *kernel, int pass, int k);
 /* Adds the local variable `name` of a list's entry. */
 void row_kernel_bind_value(struct tmpl_env *entry, const char *name, const char *type, const char *value);
 /* Appends the inputs to the parameters, "const float *a, const uint16_t *b". */

@@ -150,14 +150,11 @@ static void put_arguments(const struct row_kernel *kernel, struct strbuf *argume
 }
 
 static void bind_reads(const struct row_kernel *kernel, struct tmpl_env *env, int pass, bool holds) {
-    bool first;
     tmpl_list(env, "reads");
     for (int k = 0; k < kernel->loops.node->ninputs; k++) {
         if (!row_kernel_varies(kernel, k) || !kernel->read[pass][k]) continue;
         const bool held = holds && is_held(kernel, k);
-        first = true;
-        for (int p = 0; p < pass; p++) first = first && !kernel->read[p][k];
-        if (held && !first) continue;
+        if (held && row_kernel_was_read(kernel, pass, k)) continue;
         struct tmpl_env *read = tmpl_entry(env, "reads");
         tmpl_setf(read, "vector", held ? "v%c[part]" : "const auto v%c", 'a' + k);
         tmpl_set(read, "pointer", row_kernel_input(kernel, k));
@@ -194,23 +191,6 @@ static void bind_fold(const struct row_kernel *kernel, struct tmpl_env *env, int
     tmpl_set(entry, "value", loops_text(&kernel->loops, value->expr));
 }
 
-/* Binds the results that are known in the pass: those of a row are stored before it, those of elements in it. */
-static bool bind_results(const struct row_kernel *kernel, struct tmpl_env *env, int pass) {
-    bool writes = false;
-    tmpl_list(env, "writes");
-    tmpl_list(env, "stores");
-    for (int o = 0; o < kernel->program.nvalues; o++) {
-        const struct row_value *value = &kernel->program.value[o];
-        if (value->phase != pass) continue;
-        writes = writes || value->varies;
-        struct tmpl_env *entry = tmpl_entry(env, value->varies ? "writes" : "stores");
-        tmpl_set(entry, "pointer", row_kernel_results[o]);
-        tmpl_set(entry, "type", loops_type_name(&kernel->loops, kernel->loops.node->outputs[o]));
-        tmpl_set(entry, "value", loops_stored(&kernel->loops, o, loops_text(&kernel->loops, value->expr)));
-    }
-    return writes;
-}
-
 /* Binds a pass over the row: first the named values of the whole row that are known before it ("known"), then the
  * reductions, results and reads of a loop over the columns, if there are any. */
 static void bind_pass(const struct row_kernel *kernel, struct tmpl_env *env, int pass, bool holds) {
@@ -227,7 +207,7 @@ static void bind_pass(const struct row_kernel *kernel, struct tmpl_env *env, int
             row_kernel_bind_value(tmpl_entry(env, "known"), arena_printf(kernel->loops.arena, "v%d", i),
                                   row_kernel_type(kernel), loops_text(&kernel->loops, value->expr));
     }
-    bool writes = bind_results(kernel, env, pass);
+    const bool writes = row_kernel_bind_results(kernel, env, pass);
     tmpl_set(env, "loop", folded || writes ? "yes" : "");
     bind_reads(kernel, env, pass, holds);
     bind_named(kernel, env, pass);
