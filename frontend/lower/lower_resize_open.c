@@ -5,6 +5,8 @@
 #include "frontend/lower/lower_resize.h"
 #include "runtime/base/number/checked.h"
 
+#pragma GCC diagnostic ignored "-Wunused-parameter" /* functions of one table have the parameters of all */
+
 enum { MAX_TAPS = 4, LINE_BITS = 59 };
 
 /* Where result o lies in the input: times (step o + first) / by, of numbers that may depend on sizes. A
@@ -29,7 +31,6 @@ static int64_t product(struct open_sizes *open, int64_t a, int64_t b) {
 typedef struct line line_fn(struct open_sizes *open, const struct axis *axis, int64_t num, int64_t den);
 
 static struct line half_pixel_line(struct open_sizes *open, const struct axis *axis, int64_t num, int64_t den) {
-    (void)axis;
     return (struct line){2 * den, open_sum(open, den, -num), 2 * num, 1, false};
 }
 static struct line pytorch_line(struct open_sizes *open, const struct axis *axis, int64_t num, int64_t den) {
@@ -38,19 +39,16 @@ static struct line pytorch_line(struct open_sizes *open, const struct axis *axis
     return line;
 }
 static struct line corners_line(struct open_sizes *open, const struct axis *axis, int64_t num, int64_t den) {
-    (void)num, (void)den;
     return (struct line){open_sum(open, axis->in, -1), 0, open_greater(open, open_sum(open, axis->out, -1), 1), 1,
                          false};
 }
 static struct line asymmetric_line(struct open_sizes *open, const struct axis *axis, int64_t num, int64_t den) {
-    (void)open, (void)axis;
     return (struct line){den, 0, num, 1, false};
 }
 /* Elements do not move if the scale is 1. */
 static struct line tf_line(struct open_sizes *open, const struct axis *axis, int64_t num, int64_t den) {
     const int64_t apart = open_sum(open, num, -den);
     const int64_t moves = open_lesser(open, open_greater(open, apart, -apart), 1);
-    (void)axis;
     return (struct line){2 * den, product(open, den, moves), 2 * num, 1, false};
 }
 static struct line symmetric_line(struct open_sizes *open, const struct axis *axis, int64_t num, int64_t den) {
@@ -66,7 +64,6 @@ static struct line crop_line(struct open_sizes *open, const struct axis *axis, i
     const int64_t last = open_sum(open, axis->in, -1), steps = open_sum(open, axis->out, -1);
     const int64_t by = open_greater(open, steps, 1);
     const int64_t first = open_sum(open, product(open, start + end, by), product(open, start - end, steps));
-    (void)num, (void)den;
     return (struct line){2 * (end - start), first, product(open, 2 * parts, by), last, false};
 }
 

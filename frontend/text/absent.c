@@ -8,39 +8,17 @@ struct tokenizer *tokenizer_open(struct arena *arena, struct diags *diags, const
     return NULL;
 }
 
-int tokenizer_encode(struct tokenizer *tokenizer, struct arena *arena, struct diags *diags, const char *text,
-                     size_t bytes, bool special, struct token_ids *ids) {
-    (void)tokenizer, (void)arena, (void)diags, (void)text, (void)bytes, (void)special, (void)ids;
-    BUG("no tokenizer");
-}
-
-const char *tokenizer_decode(struct tokenizer *tokenizer, struct arena *arena, struct diags *diags, const int32_t *ids,
-                             int n, bool skip_special, size_t *bytes) {
-    (void)tokenizer, (void)arena, (void)diags, (void)ids, (void)n, (void)skip_special, (void)bytes;
-    BUG("no tokenizer");
-}
-
-const char *tokenizer_token(const struct tokenizer *tokenizer, int32_t id) {
-    (void)tokenizer, (void)id;
-    BUG("no tokenizer");
-}
-
-bool tokenizer_is_special(const struct tokenizer *tokenizer, int32_t id) {
-    (void)tokenizer, (void)id;
-    BUG("no tokenizer");
-}
-
-struct token_stream *token_stream_open(struct tokenizer *tokenizer, struct arena *arena, bool skip_special) {
-    (void)tokenizer, (void)arena, (void)skip_special;
-    BUG("no tokenizer");
-}
-
-int token_stream_push(struct token_stream *stream, struct diags *diags, int32_t id, struct strbuf *text) {
-    (void)stream, (void)diags, (void)id, (void)text;
-    BUG("no tokenizer");
-}
-
-int token_stream_finish(struct token_stream *stream, struct diags *diags, struct strbuf *text) {
-    (void)stream, (void)diags, (void)text;
-    BUG("no tokenizer");
-}
+#pragma GCC diagnostic ignored "-Wunused-parameter"
+#define ABSENT(...)                                                                                                    \
+    __VA_ARGS__ {                                                                                                      \
+        BUG("no tokenizer");                                                                                           \
+    }
+ABSENT(int tokenizer_encode(struct tokenizer *tokenizer, struct arena *arena, struct diags *diags, const char *text,
+                            size_t bytes, bool special, struct token_ids *ids))
+ABSENT(const char *tokenizer_decode(struct tokenizer *tokenizer, struct arena *arena, struct diags *diags,
+                                    const int32_t *ids, int n, bool skip_special, size_t *bytes))
+ABSENT(const char *tokenizer_token(const struct tokenizer *tokenizer, int32_t id))
+ABSENT(bool tokenizer_is_special(const struct tokenizer *tokenizer, int32_t id))
+ABSENT(struct token_stream *token_stream_open(struct tokenizer *tokenizer, struct arena *arena, bool skip_special))
+ABSENT(int token_stream_push(struct token_stream *stream, struct diags *diags, int32_t id, struct strbuf *text))
+ABSENT(int token_stream_finish(struct token_stream *stream, struct diags *diags, struct strbuf *text))

@@ -2,6 +2,8 @@
 
 #include <string.h>
 
+#pragma GCC diagnostic ignored "-Wunused-parameter" /* functions of one table have the parameters of all */
+
 #define COUNT(rows) ((int)(sizeof(rows) / sizeof *(rows)))
 
 /* Puts what stands for a character into `out`. */
@@ -41,27 +43,22 @@ static int take_normal(struct work *work, struct text *text, bool compose, bool 
 }
 
 static int normalize_nfc(const struct part *part, struct work *work, struct text *text) {
-    (void)part;
     return take_normal(work, text, true, false);
 }
 
 static int normalize_nfd(const struct part *part, struct work *work, struct text *text) {
-    (void)part;
     return take_normal(work, text, false, false);
 }
 
 static int normalize_nfkc(const struct part *part, struct work *work, struct text *text) {
-    (void)part;
     return take_normal(work, text, true, true);
 }
 
 static int normalize_nfkd(const struct part *part, struct work *work, struct text *text) {
-    (void)part;
     return take_normal(work, text, false, true);
 }
 
 static void put_lower(const struct part *part, int32_t code, struct strbuf *out) {
-    (void)part;
     unicode_lower(out, code);
 }
 
@@ -71,7 +68,6 @@ static int normalize_lowercase(const struct part *part, struct work *work, struc
 }
 
 static void put_unless_mark(const struct part *part, int32_t code, struct strbuf *out) {
-    (void)part;
     if (!unicode_is_mark(code)) strbuf_put_code(out, code);
 }
 
@@ -82,7 +78,6 @@ static int normalize_strip_accents(const struct part *part, struct work *work, s
 
 /* SentencePiece's nmt_nfkc without NFKC: control characters go, and other white space becomes a space. */
 static void put_nmt(const struct part *part, int32_t code, struct strbuf *out) {
-    (void)part;
     static const struct {
         int32_t first, last;
         char instead; /* 0: nothing */
@@ -108,7 +103,6 @@ static int normalize_nmt(const struct part *part, struct work *work, struct text
 static int normalize_strip(const struct part *part, struct work *work, struct text *text) {
     size_t from = 0, to = text->span.bytes;
     int32_t code;
-    (void)work;
     while (part->left && from < to) {
         const int length = utf8_get(text->span.at + from, &code);
         if (!unicode_is_space(code)) break;
@@ -173,7 +167,6 @@ struct text text_in_bytes(struct work *work, const struct text *text) {
 }
 
 static int normalize_byte_level(const struct part *part, struct work *work, struct text *text) {
-    (void)part;
     *text = text_in_bytes(work, text);
     return 0;
 }
@@ -182,7 +175,6 @@ static int normalize_byte_level(const struct part *part, struct work *work, stru
 
 static void put_clean(const struct part *part, int32_t code, struct strbuf *out) {
     const bool kept_control = code == '\t' || code == '\n' || code == '\r';
-    (void)part;
     if (code == 0 || code == UNICODE_REPLACEMENT || (!kept_control && unicode_is_other(code))) return;
     strbuf_put_code(out, kept_control || unicode_is_space(code) ? ' ' : code);
 }
@@ -199,14 +191,12 @@ static bool is_ideograph(int32_t code) {
 
 static void put_spaced(const struct part *part, int32_t code, struct strbuf *out) {
     const bool spaced = is_ideograph(code);
-    (void)part;
     if (spaced) strbuf_putc(out, ' ');
     strbuf_put_code(out, code);
     if (spaced) strbuf_putc(out, ' ');
 }
 
 static void put_unless_nonspacing(const struct part *part, int32_t code, struct strbuf *out) {
-    (void)part;
     if (!unicode_is_nonspacing(code)) strbuf_put_code(out, code);
 }
 

@@ -10,6 +10,8 @@
 #include <math.h>
 #include <string.h>
 
+#pragma GCC diagnostic ignored "-Wunused-parameter" /* functions of one table have the parameters of all */
+
 const struct tensor *attention_tensor(const struct attention *a, int id) {
     return &a->recognition->builder.graph->tensors.at[id];
 }
@@ -69,7 +71,6 @@ static bool take_cap(struct attention *a, const struct match *match, const struc
 
 /* A factor that is equal for all keys, such as one per head, is multiplied with q. */
 static bool take_factors(struct attention *a, const struct match *match, const struct attention_step *step) {
-    (void)step;
     int factor = match_tensor(match, "factor");
     const struct tensor *t = attention_tensor(a, factor);
     if (a->nbias || a->masked || a->clamp || a->cap > 0 || a->factor.tensor >= 0 || t->ndim < 1 ||
@@ -190,7 +191,6 @@ bool attention_bias(struct attention *a, int bias, const struct tensor *score) {
 
 /* A bias that is subtracted. A constant causal mask becomes attribute `causal`; any other bias is negated and added. */
 static bool take_minus(struct attention *a, const struct match *match, const struct attention_step *step) {
-    (void)step;
     int bias = unrepeated_mask(a, match_tensor(match, "bias"));
     const struct tensor *score = attention_tensor(a, match_tensor(match, "score"));
     struct known_mask known = known_mask(a->recognition->builder.graph, &a->patterns->known, bias, score, 0);
@@ -220,25 +220,21 @@ static bool take_known_gate(struct attention *a, const struct match *match, cons
 
 /* What is equal for all keys of a row does not change the softmax. */
 static bool take_shift(struct attention *a, const struct match *match, const struct attention_step *step) {
-    (void)match, (void)step;
     a->shifted = true;
     return a->sink.tensor < 0;
 }
 
 static bool take_bias(struct attention *a, const struct match *match, const struct attention_step *step) {
-    (void)step;
     return attention_bias(a, match_tensor(match, "bias"), attention_tensor(a, match_tensor(match, "score")));
 }
 
 /* Max(score, least finite number): OPT's exporter writes it because two masks may add up to -inf. */
 static bool take_clamp(struct attention *a, const struct match *match, const struct attention_step *step) {
-    (void)step;
     a->clamp = true;
     return !a->shifted && about(match_number(match, "n"), -(double)3.402823466e+38f);
 }
 
 static bool take_product(struct attention *a, const struct match *match, const struct attention_step *step) {
-    (void)step;
     const struct node *node = &a->recognition->builder.graph->nodes.at[match->node[0]];
     a->q = match_tensor(match, "q");
     a->k = match_tensor(match, "k");

@@ -7,6 +7,8 @@
 #include "ir/op.h"
 #include "passes/train/roles.h"
 
+#pragma GCC diagnostic ignored "-Wunused-parameter" /* functions of one table have the parameters of all */
+
 enum name_kind name_kind_of(const char *name) {
     static const struct {
         const char *glob;
@@ -110,7 +112,6 @@ static bool *ends_all(const struct evidence *e,
 
 /* True for comparisons, logic and conversions to integers: elementwise operators whose result is not a float. */
 static bool ends_in_condition(const struct evidence *e, const struct node *node, int input) {
-    (void)input;
     return node->op->kind == OP_ELEMENTWISE && !rt_dtype_is_float(tensor_of(e, node->outputs[0])->dtype);
 }
 
@@ -196,35 +197,29 @@ static bool all_uses(const struct evidence *e, int weight, use_test *test) {
 }
 
 static bool is_power(const struct evidence *e, const struct node *node, int input) {
-    (void)e;
     return input == 1 && node->op->id == OP_Pow;
 }
 
 static bool is_by_element(const struct evidence *e, const struct node *node, int input) {
-    (void)e, (void)input;
     return is_arithmetic(node);
 }
 
 static bool reads_initial_state(const struct evidence *e, const struct node *node, int input) {
-    (void)e;
     return input == 2 && node->op->id == OP_Recurrence;
 }
 
 static bool is_scattered_into(const struct evidence *e, const struct node *node, int input) {
-    (void)e;
     return input == 0 && (node->op->id == OP_ScatterElements || node->op->id == OP_ScatterND);
 }
 
 static bool reads_away_from_zero(const struct evidence *e, const struct node *node, int input) {
     static const enum op_id names[] = {OP_Log, OP_Pow, OP_Reciprocal, OP_Sqrt, OP_NONE};
-    (void)e;
     return (input == 0 && op_is_listed(node->op, names)) || (input == 1 && node->op->id == OP_Div);
 }
 
 /* x + epsilon or max(x, epsilon) whose result goes to a root, a logarithm or a division. */
 static bool is_kept_from_zero(const struct evidence *e, const struct node *node, int input) {
     static const enum op_id names[] = {OP_Add, OP_Max, OP_NONE};
-    (void)input;
     return op_is_listed(node->op, names) && all_uses(e, node->outputs[0], reads_away_from_zero);
 }
 

@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#pragma GCC diagnostic ignored "-Wunused-parameter" /* functions of one table have the parameters of all */
+
 static int refuse_number(struct rt *rt, const char *what, double number) {
     return rt_fail_code(rt, RT_ERROR_USAGE, RT_CODE_USAGE, "%s cannot be %g", what, number);
 }
@@ -255,13 +257,11 @@ static int begin_weight(struct rt *rt, void *context, int micro) {
 
 static int begin_reduce(struct rt *rt, void *context, int micro) {
     const struct rt_reduce_hooks *hooks = &rt->internal->hooks;
-    (void)context, (void)micro;
     return hooks->before ? hooks->before(hooks->context, rt) : RT_OK;
 }
 
 static int end_reduce(struct rt *rt, void *context, int micro) {
     const struct rt_reduce_hooks *hooks = &rt->internal->hooks;
-    (void)context, (void)micro;
     rt->internal->reduced = rt->internal->summed = true;
     rt->internal->overlaps = false;
     return hooks->after ? hooks->after(hooks->context, rt) : RT_OK;
@@ -272,7 +272,6 @@ static int inspect(struct rt *rt, const struct training_call *call);
 static int begin_update(struct rt *rt, void *context, int micro) {
     struct rt_private *private = rt->internal;
     const struct training_call *call = context;
-    (void)micro;
     if (private->inspect && call->samples) RT_TRY(inspect(rt, call));
     const double factor = rt_lr_factor(&private->schedule, ++private->trained);
     private->control[RT_STEP] = (double)private->trained;
@@ -283,7 +282,6 @@ static int begin_update(struct rt *rt, void *context, int micro) {
 }
 
 static int end_update(struct rt *rt, void *context, int micro) {
-    (void)context, (void)micro;
     rt_reset_gradients(rt);
     rt->internal->computed = false;
     return RT_OK;
@@ -420,7 +418,6 @@ struct module_call {
 
 static int begin_module_forward(struct rt *rt, void *context, int micro) {
     const struct module_call *call = context;
-    (void)micro;
     rt->internal->control[RT_REAL] = rt->internal->control[RT_SHARE] = 1;
     set_controls(rt, rt->internal->passes++);
     return rt_take_inputs(rt, 0, rt->program->ninputs, call->in);
@@ -428,13 +425,11 @@ static int begin_module_forward(struct rt *rt, void *context, int micro) {
 
 static int end_module_forward(struct rt *rt, void *context, int micro) {
     const struct module_call *call = context;
-    (void)micro;
     return rt_give_outputs(rt, 0, rt->program->noutputs, call->out);
 }
 
 static int begin_module_backward(struct rt *rt, void *context, int micro) {
     const struct module_call *call = context;
-    (void)micro;
     rt->internal->reduced = false;
     rt->internal->computed = true;
     rt_backward_begins(rt, true, false);
@@ -444,7 +439,6 @@ static int begin_module_backward(struct rt *rt, void *context, int micro) {
 static int end_module_backward(struct rt *rt, void *context, int micro) {
     const struct module_call *call = context;
     const struct rt_training *training = rt->program->training;
-    (void)micro;
     return call->out ? rt_give_outputs(rt, rt->program->noutputs, training->gradients, call->out) : RT_OK;
 }
 

@@ -14,6 +14,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#pragma GCC diagnostic ignored "-Wunused-parameter" /* functions of one table have the parameters of all */
+
 bool grid_has(const struct grid *grid, bool pads_right, int64_t row, int64_t column) {
     if (column >= grid->width) return true;
     return pads_right ? column < grid->lengths[row] : column >= grid->width - grid->lengths[row];
@@ -70,7 +72,6 @@ static int64_t tokens_with(const struct step *step, int64_t row) {
 
 /* Values of roles for row b, token t of the step and column k. */
 static int64_t value_ids(const struct step *step, int64_t b, int64_t t, int64_t k) {
-    (void)k;
     return step->grid->ids[b * step->grid->room + step->window.first + t];
 }
 
@@ -80,42 +81,34 @@ static int64_t value_mask(const struct step *step, int64_t b, int64_t t, int64_t
 }
 
 static int64_t value_positions(const struct step *step, int64_t b, int64_t t, int64_t k) {
-    (void)k;
     return grid_before(step->grid, step->pads_right, b, step->window.first + t);
 }
 
 static int64_t value_cache_positions(const struct step *step, int64_t b, int64_t t, int64_t k) {
-    (void)b, (void)k;
     return step->window.first + t;
 }
 
 static int64_t value_lengths(const struct step *step, int64_t b, int64_t t, int64_t k) {
-    (void)t, (void)k;
     return tokens_with(step, b) - 1;
 }
 
 static int64_t value_total(const struct step *step, int64_t b, int64_t t, int64_t k) {
-    (void)b, (void)t, (void)k;
     return end_of(step);
 }
 
 static int64_t value_past(const struct step *step, int64_t b, int64_t t, int64_t k) {
-    (void)b, (void)t, (void)k;
     return step->window.first;
 }
 
 static int64_t value_write_indices(const struct step *step, int64_t b, int64_t t, int64_t k) {
-    (void)t, (void)k;
     return step->pads_right ? tokens_before(step, b) : step->window.first;
 }
 
 static int64_t value_kv_lengths(const struct step *step, int64_t b, int64_t t, int64_t k) {
-    (void)t, (void)k;
     return tokens_with(step, b);
 }
 
 static int64_t value_branch(const struct step *step, int64_t b, int64_t t, int64_t k) {
-    (void)b, (void)t, (void)k;
     return step->window.first > 0;
 }
 
