@@ -6,47 +6,15 @@
 #include "ir/gradient.h"
 
 #define GRAD(name) int name(struct gradient *gradient)
+typedef GRAD(grad_hook);
 
-GRAD(grad_none); /* no gradient */
-GRAD(grad_matmul);
-GRAD(grad_dequant_matmul);
-GRAD(grad_expert_matmul);
-GRAD(grad_expert_dispatch);
-GRAD(grad_expert_combine);
-GRAD(grad_det);
-GRAD(grad_conv);
-GRAD(grad_conv_transpose);
-GRAD(grad_max_pool);
-GRAD(grad_average_pool);
-GRAD(grad_softmax);
-GRAD(grad_log_softmax);
-GRAD(grad_cumsum);
-GRAD(grad_cumprod);
-GRAD(grad_class_terms);
-GRAD(grad_norm); /* LayerNorm and RMSNorm */
-GRAD(grad_rope);
-GRAD(grad_recurrence);
-GRAD(grad_sample);
-GRAD(grad_roi_pool);
-GRAD(grad_linear_attention);
-GRAD(grad_flash_attention);
-GRAD(grad_reduce_sum);
-GRAD(grad_reduce_extreme); /* ReduceMax and ReduceMin */
-GRAD(grad_reduce_prod);
-GRAD(grad_reshape);
-GRAD(grad_transpose);
-GRAD(grad_expand);
-GRAD(grad_slice);
-GRAD(grad_concat);
-GRAD(grad_pad);
-GRAD(grad_trilu);
-GRAD(grad_dropout);
-GRAD(grad_cast);
-GRAD(grad_gather);
-GRAD(grad_gather_elements);
-GRAD(grad_gather_nd);
-GRAD(grad_scatter); /* ScatterElements, ScatterND and those that add */
-GRAD(grad_scatter_mul);
-GRAD(grad_scatter_extreme); /* those that keep the largest or the smallest */
+/* grad_none: there is no gradient. grad_scatter: of ScatterElements and ScatterND, and of those that add; _mul: of
+ * those that multiply; _extreme: of those that keep the largest or the smallest. */
+grad_hook grad_none, grad_matmul, grad_dequant_matmul, grad_expert_matmul, grad_expert_dispatch, grad_expert_combine,
+    grad_det, grad_conv, grad_conv_transpose, grad_max_pool, grad_average_pool, grad_softmax, grad_log_softmax,
+    grad_cumsum, grad_cumprod, grad_class_terms, grad_norm, grad_rope, grad_recurrence, grad_sample, grad_roi_pool,
+    grad_linear_attention, grad_flash_attention, grad_reduce_sum, grad_reduce_extreme, grad_reduce_prod, grad_reshape,
+    grad_transpose, grad_expand, grad_slice, grad_concat, grad_pad, grad_trilu, grad_dropout, grad_cast, grad_gather,
+    grad_gather_elements, grad_gather_nd, grad_scatter, grad_scatter_mul, grad_scatter_extreme;
 
 #endif

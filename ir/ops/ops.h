@@ -13,92 +13,29 @@
     void name(struct graph *graph, const struct dims *dims, const int64_t(*local)[RT_MAX_NDIM], struct node *node)
 #define EVAL(name) int name(struct eval *eval)
 
-DIMS_FN(dims_matmul);
-DIMS_FN(dims_unpack);
-DIMS_FN(dims_dequant_matmul);
-DIMS_FN(dims_int_matmul);
-DIMS_FN(dims_int_conv);
-DIMS_FN(dims_along);
-DIMS_FN(dims_class_terms);
-DIMS_FN(dims_reduce);
-DIMS_FN(dims_reduce_pair);
-DIMS_FN(dims_sum_all);
-DIMS_FN(dims_whole);
-DIMS_FN(dims_det);
-DIMS_FN(dims_suppress);
-DIMS_FN(dims_topk);
-DIMS_FN(dims_attention);
-DIMS_FN(dims_flash_attention);
-DIMS_FN(dims_flash_attention_grad);
-DIMS_FN(dims_ring_attention);
-DIMS_FN(dims_ring_attention_grad);
-DIMS_FN(dims_rope);
-DIMS_FN(dims_recurrence);
-DIMS_FN(dims_recurrence_grad);
-DIMS_FN(dims_sample_images);
-DIMS_FN(dims_sample_grad);
-DIMS_FN(dims_roi_pool);
-DIMS_FN(dims_roi_pool_grad);
-DIMS_FN(dims_reshape);
-DIMS_FN(dims_bit_cast);
-DIMS_FN(dims_sizes);
-DIMS_FN(dims_append);
-DIMS_FN(dims_transpose);
-DIMS_FN(dims_expand);
-DIMS_FN(dims_slice);
-DIMS_FN(dims_concat);
-DIMS_FN(dims_pad);
-DIMS_FN(dims_gather);
-DIMS_FN(dims_gather_grad);
-DIMS_FN(dims_gather_nd);
-DIMS_FN(dims_gather_elements);
-DIMS_FN(dims_scatter_elements);
-DIMS_FN(dims_scatter_nd);
-DIMS_FN(dims_expert_matmul);
-DIMS_FN(dims_dequant_expert_matmul);
-DIMS_FN(dims_expert_weight_grad);
-DIMS_FN(dims_expert_dispatch);
-DIMS_FN(dims_expert_combine);
-DIMS_FN(dims_conv);
-DIMS_FN(dims_conv_weight_grad);
-DIMS_FN(dims_pool);
-DIMS_FN(dims_max_pool_grad);
-DIMS_FN(dims_max_pool_places);
-DIMS_FN(dims_fused);
-DIMS_FN(dims_rows);
-DIMS_FN(dims_columns);
-DIMS_FN(dims_same); /* "* -> *" for any number of dimensions, without broadcasting */
+typedef DIMS_FN(dims_hook);
+typedef SPLIT_ATTR(split_hook);
+typedef EVAL(eval_hook);
 
-SPLIT_ATTR(split_shape); /* shape := shape of the rank's part of the output */
-SPLIT_ATTR(split_slice);
-SPLIT_ATTR(split_gather_grad); /* size := rows of the rank's part */
-SPLIT_ATTR(split_experts);     /* experts := those of the rank's part */
-SPLIT_ATTR(split_conv);        /* group := groups of the rank's part */
+/* dims_same: "* -> *" for any number of dimensions, without broadcasting */
+dims_hook dims_matmul, dims_unpack, dims_dequant_matmul, dims_int_matmul, dims_int_conv, dims_along, dims_class_terms,
+    dims_reduce, dims_reduce_pair, dims_sum_all, dims_whole, dims_det, dims_suppress, dims_topk, dims_attention,
+    dims_flash_attention, dims_flash_attention_grad, dims_ring_attention, dims_ring_attention_grad, dims_rope,
+    dims_recurrence, dims_recurrence_grad, dims_sample_images, dims_sample_grad, dims_roi_pool, dims_roi_pool_grad,
+    dims_reshape, dims_bit_cast, dims_sizes, dims_append, dims_transpose, dims_expand, dims_slice, dims_concat,
+    dims_pad, dims_gather, dims_gather_grad, dims_gather_nd, dims_gather_elements, dims_scatter_elements,
+    dims_scatter_nd, dims_expert_matmul, dims_dequant_expert_matmul, dims_expert_weight_grad, dims_expert_dispatch,
+    dims_expert_combine, dims_conv, dims_conv_weight_grad, dims_pool, dims_max_pool_grad, dims_max_pool_places,
+    dims_fused, dims_rows, dims_columns, dims_same;
 
-EVAL(eval_matmul);
-EVAL(eval_reduce);
-EVAL(eval_sum_squares);
-EVAL(eval_cumulate); /* CumSum and CumProd */
-EVAL(eval_cumprod_grad);
-EVAL(eval_copy);
-EVAL(eval_mapped);
-EVAL(eval_concat);
-EVAL(eval_gather);
-EVAL(eval_divisor);
-EVAL(eval_gather_grad);
-EVAL(eval_gather_elements);
-EVAL(eval_gather_nd);
-EVAL(eval_scatter_elements);
-EVAL(eval_scatter_nd);
-EVAL(eval_expert_matmul);
-EVAL(eval_expert_weight_grad);
-EVAL(eval_expert_dispatch);
-EVAL(eval_expert_combine);
-EVAL(eval_topk);
-EVAL(eval_conv);
-EVAL(eval_conv_weight_grad);
-EVAL(eval_pool);
-EVAL(eval_max_pool_grad);
+/* Attributes that become those of the rank's part: shape (of the output), size (rows), experts, group. */
+split_hook split_shape, split_slice, split_gather_grad, split_experts, split_conv;
+
+/* eval_cumulate: CumSum and CumProd */
+eval_hook eval_matmul, eval_reduce, eval_sum_squares, eval_cumulate, eval_cumprod_grad, eval_copy, eval_mapped,
+    eval_concat, eval_gather, eval_divisor, eval_gather_grad, eval_gather_elements, eval_gather_nd,
+    eval_scatter_elements, eval_scatter_nd, eval_expert_matmul, eval_expert_weight_grad, eval_expert_dispatch,
+    eval_expert_combine, eval_topk, eval_conv, eval_conv_weight_grad, eval_pool, eval_max_pool_grad;
 
 /* For dims_fn: formats the reason into *why and returns -1. */
 int refuse(struct dims *dims, const char **why, const char *format, ...) __attribute__((format(printf, 3, 4)));
