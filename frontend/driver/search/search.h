@@ -13,12 +13,11 @@
  * Note [Search]
  * Time and memory of a candidate become known in steps, each of which costs more than the one before:
  *
- *   BOUNDED     by another candidate that is at least as fast: the same without recomputation (and with the time that
- *               recomputing takes at least), and with scale units in place of ranks along context, with as many
- *               sequences of a micro-batch each; one with larger micro-batches by the time that the smallest would
- *               take if kernels reached their rates at all sizes. By memory that is at least as small: what fewer
- *               ranks need, divided evenly among more. Only candidates whose base may be fast enough if no rank
- *               waited or communicated are bounded one by one
+ *   BOUNDED     by another candidate that is at least as fast: the same without recomputation, and with scale units in
+ *               place of ranks along context, with as many sequences of a micro-batch each; one with larger
+ *               micro-batches by the time that the smallest would take if kernels reached their rates at all sizes. By
+ *               memory that is at least as small: what fewer ranks need, divided evenly among more. Only candidates
+ *               whose base may be fast enough if no rank waited or communicated are bounded one by one
  *   PREDICTED   from a plan of its "base": the same ways of tensor, context and data parallelism, without stages and
  *               scale units. Stages have whole layers and wait for (p - 1) / m of the time, and keep the activations of
  *               p micro-batches at most
@@ -53,13 +52,11 @@ enum outcome_part {
     OUTCOME_GRADIENTS,
     OUTCOME_OPTIMIZER,
     OUTCOME_OTHERS,
-    OUTCOME_UPDATE,   /* seconds of the step that are once a step: the update of the parameters */
-    OUTCOME_SUMMING,  /* and its collectives, of gradients along axes of the mesh: those that nothing hides, */
-    OUTCOME_HIDDEN,   /* and, not of the step, those that are hidden */
-    OUTCOME_TENSORS,  /* parameters that ZeRO divides */
-    OUTCOME_GATHERED, /* how often the phases of a micro-batch read them: ZeRO 3 gathers them for each */
-    OUTCOME_LEAST,    /* seconds of the step, without what moves weights, if all kernels reached their rates at once */
-    OUTCOME_PRODUCTS, /* seconds of the step's operations of products, at the rate of large ones */
+    OUTCOME_UPDATE,  /* seconds of the step that are once a step: the update of the parameters */
+    OUTCOME_SUMMING, /* and its collectives, of gradients along axes of the mesh: those that nothing hides, */
+    OUTCOME_HIDDEN,  /* and, not of the step, those that are hidden */
+    OUTCOME_TENSORS, /* parameters that ZeRO divides */
+    OUTCOME_LEAST,   /* seconds of the step, without what moves weights, if all kernels reached their rates at once */
     OUTCOME_PARTS
 };
 struct outcome {

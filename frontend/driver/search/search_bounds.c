@@ -55,49 +55,6 @@ static double least_memory(const struct search *search, const struct candidate *
     return search_states(search, c, base) / divided + fmax(0, grown);
 }
 
-/* Sequences of the candidate's micro-batch if each of the ranks that divide it has one; 0: they are as given. */
-static int smallest_batch(const struct candidate *c) {
-    return c->batch ? search_ways(c, AXIS_EXPERT) * search_ways(c, AXIS_DATA) : 0;
-}
-
-/* The plan of the base with the smallest micro-batches, that recomputation, and no ranks along tensor and context.
- * NULL: not known. */
-static const struct outcome *plain_outcome(struct search *search, const struct candidate *c, const char *recompute) {
-    struct candidate plain = *c;
-    plain.decisions.mesh.axis[AXIS_TENSOR].size = plain.decisions.mesh.axis[AXIS_CONTEXT].size = 1;
-    plain.batch = smallest_batch(c), plain.decisions.sequence_parallel = false;
-    plain.decisions.attention = ATTENTION_GATHER, plain.decisions.cut = CUT_ORDERED;
-    plain.decisions.recompute = recompute;
-    for (int k = 0; k < search->known.n; k++)
-        if (search_same_base(&search->known.at[k].of, &plain)) return search->known.at[k].outcome;
-    return NULL;
-}
-
-/* The part of a micro-batch. */
-static double each(const struct outcome *outcome, enum outcome_part part) {
-    return outcome->part[part] / outcome->micro_batches;
-}
-
-/* Seconds that the recomputation of the candidate adds to a micro-batch of one rank, at least: what it adds to the
- * smallest one, at the rates of large products. Of that, only the operations grow with the micro-batch: others are of
- * weights, which are cast again. */
-static double least_recomputation(struct search *search, const struct candidate *c) {
-    const int smallest = smallest_batch(c);
-    const struct outcome *without = plain_outcome(search, c, NULL);
-    const struct outcome *with = plain_outcome(search, c, c->decisions.recompute);
-    if (!without || !with || !smallest) return 0;
-    const double products = fmax(0, each(with, OUTCOME_PRODUCTS) - each(without, OUTCOME_PRODUCTS));
-    return fmax(each(with, OUTCOME_LEAST) - each(without, OUTCOME_LEAST), products * c->batch / smallest);
-}
-
-/* Seconds of a micro-batch of the base `of` that the candidate takes longer at least, since it recomputes, by the bases
- * without ranks along tensor and context, which divide no more than this time. */
-static double least_addition(struct search *search, const struct candidate *c, const struct candidate *of) {
-    if (!c->decisions.recompute || of->decisions.recompute) return 0;
-    const int context = search_ways(search_same_share(c, of) ? c : of, AXIS_CONTEXT);
-    return least_recomputation(search, c) / context / search_ways(of, AXIS_TENSOR);
-}
-
 /* The candidate with the base `of`, and with scale units in place of its ranks along context, which have as many
  * sequences of a micro-batch where these divide it. */
 static struct candidate with_base(const struct candidate *c, const struct candidate *of) {
@@ -118,7 +75,7 @@ static double most_speedup(const struct candidate *c) {
 
 /* The plan of the base `of` with the least times of one that is slower, or is else the same with larger micro-batches:
  * those in which kernels can compute what is in it. */
-static struct outcome least_outcome(struct search *search, const struct candidate *slower, const struct candidate *of,
+static struct outcome least_outcome(const struct candidate *slower, const struct candidate *of,
                                     const struct outcome *outcome) {
     struct outcome least = *outcome;
     if (!search_same_share(slower, of) && slower->batch != of->batch) {
@@ -126,8 +83,6 @@ static struct outcome least_outcome(struct search *search, const struct candidat
         least.micro_batches = (int)((double)outcome->micro_batches * of->batch / slower->batch);
         least.part[OUTCOME_STEP] = outcome->part[OUTCOME_LEAST];
     }
-    const double more = least.micro_batches * least_addition(search, slower, of);
-    least.part[OUTCOME_STEP] += more, least.layer[OUTCOME_STEP] += more / (least.layers ? least.layers : 1);
     return least;
 }
 
@@ -154,7 +109,7 @@ void search_bound(struct search *search, const struct candidate *of, const struc
         const struct candidate *one = &search->all.at[family->members.at[0]];
         if (!bounds_time(one, of, outcome)) continue;
         const struct candidate like = with_base(one, of);
-        const struct outcome least = least_outcome(search, one, of, outcome);
+        const struct outcome least = least_outcome(one, of, outcome);
         family->least = fmax(family->least, search_least(search, &like, &least));
     }
 }
@@ -175,7 +130,7 @@ void search_bound_family(struct search *search, struct search_family *family) {
         const struct search_known *by = &search->known.at[k];
         const bool times = bounds_time(one, &by->of, by->outcome);
         if (!times && !bounds_memory(one, &by->of)) continue;
-        const struct outcome least = times ? least_outcome(search, one, &by->of, by->outcome) : (struct outcome){0};
+        const struct outcome least = times ? least_outcome(one, &by->of, by->outcome) : (struct outcome){0};
         for (int i = 0; i < family->members.n; i++) {
             struct candidate *c = &search->all.at[family->members.at[i]];
             if (c->step == SEARCH_BOUNDED && !c->refused) bound_one(search, c, by, times ? &least : NULL);

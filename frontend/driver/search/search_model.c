@@ -165,55 +165,22 @@ static double moving_weights(const struct job *job, const double part[OUTCOME_PA
     return machine->correction * 8 * part[OUTCOME_WEIGHTS] / (machine->bandwidth * machine->traffic);
 }
 
-/* OUTCOME_PRODUCTS. */
-static double least_products(const struct job *job) {
-    const struct machine *machine = &job->side.machine;
-    double rate = 0; /* of the type in which most products are computed */
-    for (int type = 0; type < MACHINE_TYPES; type++)
-        if (machine->peak[type] == job->estimate.peak_rate) rate = fmax(rate, machine->rate[type]);
-    const double flops = job->estimate.executed_flops_causal / job->runtime_ngpus;
-    return rate > 0 ? machine->correction * flops / rate : 0;
-}
-
-/* The tensor whose values these are: of a cast or another shape, of the tensor that it was made from. */
-static int origin_of(const struct graph *graph, int tensor) {
-    while (tensor >= 0 && graph->tensors.at[tensor].producer >= 0) {
-        const struct node *node = &graph->nodes.at[graph->tensors.at[tensor].producer];
-        if (node->op->id != OP_Cast && node->op->kind != OP_VIEW) break;
-        tensor = node->inputs[0];
+/* OUTCOME_TENSORS. */
+static double count_parameters(const struct graph *graph) {
+    double n = 0;
+    for (int i = 0; i < graph->updates.n; i++) {
+        const struct tensor *tensor = &graph->tensors.at[graph->updates.at[i].weight];
+        n += tensor->kind == TENSOR_WEIGHT && tensor_elements(tensor) >= ZERO_THRESHOLD;
     }
-    return tensor;
-}
-
-/* OUTCOME_TENSORS and OUTCOME_GATHERED. */
-static void count_parameters(const struct graph *graph, double part[OUTCOME_PARTS]) {
-    struct arena *scratch = arena_scratch(graph->arena);
-    unsigned *phases = ARENA_ARRAY(scratch, unsigned, graph->tensors.n + 1); /* bit sets of those that read a tensor */
-    for (int i = 0; i < graph->order.n; i++) {
-        const struct node *node = &graph->nodes.at[graph->order.at[i]];
-        if (node->op->id == OP_Cast || node->op->kind == OP_VIEW) continue;
-        for (int k = 0; k < node->ninputs; k++) {
-            const int origin = origin_of(graph, node->inputs[k]);
-            if (origin >= 0) phases[origin] |= 1u << node->phase;
-        }
-    }
-    for (int t = 0; t < graph->tensors.n; t++) {
-        const struct tensor *tensor = &graph->tensors.at[t];
-        const bool updated = phases[t] & (1u << PHASE_UPDATE), large = tensor_elements(tensor) >= ZERO_THRESHOLD;
-        if (tensor->kind != TENSOR_WEIGHT || !updated || !large) continue;
-        part[OUTCOME_TENSORS]++;
-        part[OUTCOME_GATHERED] += (phases[t] >> PHASE_FORWARD & 1) + (phases[t] >> PHASE_BACKWARD & 1);
-    }
-    arena_release(graph->arena, scratch);
+    return n;
 }
 
 static void measure(const struct job *job, const struct candidate *candidate, struct outcome *outcome) {
     double *part = outcome->part;
     outcome->micro_batches = job_micro_batches(job), outcome->estimate = job->estimate;
-    part[OUTCOME_PRODUCTS] = least_products(job);
     part[OUTCOME_STEP] = job->estimate.step, part[OUTCOME_UPDATE] = job->estimate.updating;
     part[OUTCOME_SUMMING] = job->estimate.summing, part[OUTCOME_HIDDEN] = job->estimate.summing_hidden;
-    count_parameters(job->graph, part);
+    part[OUTCOME_TENSORS] = count_parameters(job->graph);
     outcome->overlaps = job->graph->product_runs > 1;
     part[OUTCOME_MEMORY] = (double)job->estimate.memory;
     for (int c = 0; c < job->plan.nclasses; c++) {
@@ -224,8 +191,7 @@ static void measure(const struct job *job, const struct candidate *candidate, st
         part[OUTCOME_OPTIMIZER] = (double)bytes[RT_OPTIMIZER], part[OUTCOME_OTHERS] = others;
     }
     if (candidate->batch && candidate->units == 1 && search_ways(candidate, AXIS_PIPELINE) == 1) {
-        const double least = least_step(job, candidate) - outcome->micro_batches * moving_weights(job, part);
-        part[OUTCOME_LEAST] = fmax(least, part[OUTCOME_PRODUCTS]);
+        part[OUTCOME_LEAST] = fmax(0, least_step(job, candidate) - outcome->micro_batches * moving_weights(job, part));
     }
 }
 

@@ -133,58 +133,40 @@ static struct exchanged exchanged_of(const struct search *search, const struct c
                               {part / ways, tensors, c->decisions.zero_groups, stride * ways}};
 }
 
-/* Seconds in which gradients are summed, with ZeRO 2 and 3 so many times. What ZeRO 0 and 1 sum along axes of the mesh
- * is in the base. */
-static double summing(const struct search *search, const struct candidate *c, const struct exchanged *of,
-                      double times) {
-    if (c->decisions.zero == 0) return passing(search, COLLECTIVE_ALL_REDUCE, 1, &of->units);
-    if (c->decisions.zero == 1) return passing(search, COLLECTIVE_REDUCE_SCATTER, 1, &of->units);
-    return passing(search, COLLECTIVE_REDUCE_SCATTER, times, &of->along) +
-           passing(search, COLLECTIVE_REDUCE_SCATTER, times, &of->units);
-}
-
-/* Seconds in which parameters are gathered. With ZeRO 3 the phases of a micro-batch do that, in the type of
- * products. */
-static double gathering(const struct search *search, const struct candidate *c, const struct outcome *base,
-                        const struct exchanged *of, double micro_batches) {
-    struct exchanged gathered = *of;
-    const double phases = c->decisions.zero == 3 ? 2 * micro_batches : 1;
-    if (c->decisions.zero == 0) return 0;
-    if (c->decisions.zero == 3) {
-        gathered.along.tensors = gathered.units.tensors = held(search, c, base, OUTCOME_GATHERED) / 2;
-        gathered.along.bytes *= search->given->amp ? 0.5 : 1, gathered.units.bytes *= search->given->amp ? 0.5 : 1;
-    }
-    return passing(search, COLLECTIVE_ALL_GATHER, phases, &gathered.units) +
-           (c->decisions.zero == 1 ? 0 : passing(search, COLLECTIVE_ALL_GATHER, phases, &gathered.along));
-}
-
 /* Seconds of a step that are for its micro-batches, and those that are once. */
 struct exchange {
     double each, once;
 };
 
-/* Seconds in which ranks exchange gradients and parameters. ZeRO 0 and 1 sum the gradients beside the last micro-batch;
- * scale units do not where they wait for sums along axes of the mesh. ZeRO 2 and 3 sum them in each micro-batch,
- * beside nothing. The new parameters are gathered at the end, with ZeRO 3 before the
- * forward and before the backward phase of each micro-batch, most of them beside the computation of another layer. ZeRO
- * groups sum what each rank has of the gradients once. */
+/* Seconds in which ranks exchange gradients and parameters. ZeRO 0 and 1 sum gradients over scale units once, beside
+ * the last micro-batch unless they wait for sums along axes of the mesh, which are in the base. ZeRO 2 and 3 sum them
+ * in each micro-batch, along axes too, beside nothing. New parameters are gathered at the end, with ZeRO 3 in the type
+ * of products before the forward and before the backward phase of each micro-batch, most of them beside the computation
+ * of another layer. ZeRO groups sum what each rank has of the gradients once. */
 static struct exchange exchanging(const struct search *search, const struct candidate *c, const struct outcome *base,
                                   double micro_batches, double worked) {
     static const double beside = 0.87; /* of the gathers that are prefetched: not the first one of a phase */
     const struct machine *machine = &search->machine;
-    const struct exchanged of = exchanged_of(search, c, base);
-    const double share = 1.0 / search_ways(c, AXIS_PIPELINE), last = worked / micro_batches;
-    const double own = share * (base->part[OUTCOME_SUMMING] + base->part[OUTCOME_HIDDEN]); /* sums of the base */
-    const double sums = summing(search, c, &of, micro_batches);
-    const double gathers = gathering(search, c, base, &of, micro_batches);
+    const int64_t zero = c->decisions.zero;
+    struct exchanged of = exchanged_of(search, c, base);
+    const double last = worked / micro_batches, times = zero >= 2 ? micro_batches : 1;
+    const double own = (base->part[OUTCOME_SUMMING] + base->part[OUTCOME_HIDDEN]) / search_ways(c, AXIS_PIPELINE);
+    const double phases = zero == 3 ? 2 * micro_batches : 1;
+    const double along = zero >= 2 ? passing(search, COLLECTIVE_REDUCE_SCATTER, times, &of.along) : 0;
+    const double sums =
+        along + passing(search, zero ? COLLECTIVE_REDUCE_SCATTER : COLLECTIVE_ALL_REDUCE, times, &of.units);
+    if (zero == 3 && search->given->amp) of.units.bytes /= 2, of.along.bytes /= 2;
+    const double gathers = (zero >= 1 ? passing(search, COLLECTIVE_ALL_GATHER, phases, &of.units) : 0) +
+                           (zero >= 2 ? passing(search, COLLECTIVE_ALL_GATHER, phases, &of.along) : 0);
     const double groups = passing(search, COLLECTIVE_ALL_REDUCE, 1, &of.groups);
-    const double begun = machine_hidden(machine, last, of.along.ways > 1 ? own : own + sums);
-    if (c->decisions.zero < 2) return (struct exchange){0, own + sums - begun + gathers + groups};
-    const double prefetching =
-        c->decisions.zero == 3 ? machine_hidden(machine, worked, beside * prefetched(base) * gathers) : 0;
+    if (zero < 2) {
+        const double begun = machine_hidden(machine, last, of.along.ways > 1 ? own : own + sums);
+        return (struct exchange){0, own + sums - begun + gathers + groups};
+    }
     const double once = (of.along.ways > 1 ? 0 : own) + groups - machine_hidden(machine, last, groups);
-    return c->decisions.zero == 3 ? (struct exchange){sums + gathers - prefetching, once}
-                                  : (struct exchange){sums, gathers + once};
+    if (zero == 2) return (struct exchange){sums, gathers + once};
+    return (struct exchange){sums + gathers - machine_hidden(machine, worked, beside * prefetched(base) * gathers),
+                             once};
 }
 
 double search_working(const double part[OUTCOME_PARTS]) {
