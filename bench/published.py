@@ -30,6 +30,25 @@ MACHINES = ("v100-16", "v100-32", "a100-80", "a100-40", "h100", "h100-96", "h200
 # Systems whose tensor parallelism also divides what lies between the products
 SEQUENCE_PARALLEL = ("Megatron-Bridge", "NeMo", "torchtitan", "Megatron-LM README H100")
 
+# What a framework does otherwise than rankc's program, by words of the source; the first that is found. attention: its kernels
+# (products: scores pass through memory); exchanges: how long those of the plan take that nothing hides.
+Behaviour = collections.namedtuple("Behaviour", "words what attention exchanges")
+BEHAVIOURS = (
+    Behaviour("llm-foundry", "PyTorch's FSDP; FlashAttention 2 with a bias of positions", "alibi", 1),
+    Behaviour("ATorch", "PyTorch's FSDP and FlashAttention 2", "flash2", 1),
+    Behaviour("torchtitan|ml-engineering", "FSDP2, exchanges beside products; FlashAttention 2", "flash2", 0.5),
+    Behaviour("Megatron-Bridge|NeMo|README H100", "Transformer Engine: exchanges beside products; cuDNN's attention", "cudnn", 0.5),
+    Behaviour("Alpa", "XLA, attention that is not fused", "products", 1),
+    Behaviour("Megatron|BigScience|DeepSpeed|Korthikanti|MT-NLG|SC21|Zero-bubble|VocabularyParallelism",
+              "Megatron and DeepSpeed until 2023: attention that is not fused, exchanges beside nothing", "products", 1.2),
+    Behaviour("", "others", "cudnn", 1))
+# Per generation of devices, by the beginning of a machine's name: how many times as long kernels take as the plan says.
+GENERATIONS = {"a": {"matmul": 1.05, "alibi": 1.3, "flash2": 1.8}, "h": {"matmul": 1.15, "alibi": 2.2, "flash2": 1.5}, "b": {"cudnn": 0.6}, "g": {"cudnn": 0.6}}
+PASSES = 10  # of scores in 16 bits through memory in forward and backward, and AGAIN times as many if they are recomputed
+AGAIN = 1.4
+LONG, OWN = 32768, 2  # from this sequence on, rankc's kernels compute gradients of attention, in so many times a library's time
+BANDWIDTH = {"v100": 765e9, "a100-40": 1320e9, "a100-80": 1700e9}  # that is reached
+
 
 class Refused(Exception):
     """Why a row is no plan of rankc's."""
@@ -134,6 +153,21 @@ class Run:
             words += ["--async-tp"] if re.search("async ?TP(?!.*unless)", self.row["notes"]) else []
         return words
 
+    def behaviour(self):
+        return next(b for b in BEHAVIOURS if re.search(b.words, self.row["source"]))
+
+    def seconds(self, estimate):
+        """Of a step as the framework would carry out the plan. Stages wait in proportion to what they compute."""
+        behaviour, machine = self.behaviour(), self.machine()
+        slower = GENERATIONS.get(machine[0], {})
+        attention = estimate["attention_s"] / (OWN if self.seq >= LONG else 1) * slower.get(behaviour.attention, 1)
+        bandwidth = next((b for name, b in BANDWIDTH.items() if machine.startswith(name)), 0)
+        if behaviour.attention == "products" and bandwidth:
+            scores = 2 * self.seq ** 2 * self.heads / self.tp * self.layers / self.pp * self.global_batch / self.dp
+            attention += PASSES * (AGAIN if self.recomputation() else 1) * scores / bandwidth
+        computing = estimate["products_s"] * slower.get("matmul", 1) + attention + estimate["other_kernels_s"] + estimate["launching_s"]
+        return computing * (1 + estimate["waiting_s"] / estimate["computing_s"]) + behaviour.exchanges * estimate["communicating_s"]
+
     def search(self):
         """For the fastest plan of the same step."""
         return ["--pas", "autodist", "--runtime-ngpus", f"{self.ngpus:.0f}", "--machine", self.machine(), "--global-batch", f"{self.global_batch:.0f}",
@@ -202,7 +236,7 @@ class Run:
         return ["--schedule", "1f1b"]
 
 
-Estimate = collections.namedtuple("Estimate", "tflops gib fits seconds words")
+Estimate = collections.namedtuple("Estimate", "tflops planned gib fits seconds words")
 
 
 def execute(command, limit):
@@ -227,8 +261,8 @@ def ask(given, path, run, words):
         message = json.loads(said.splitlines()[0]) if said.startswith("{") else {}
         raise Refused(f"rankc plan: {message.get('code', '')} {message.get('text', f'exit {status}')}")
     found = json.loads(out)["estimate"]
-    rate = run.operations() * run.global_batch / found["step_s"] / run.ngpus / 1e12
-    return Estimate(rate, found["memory"] / 2**30, found["memory"] <= found["device_memory"], seconds, words)
+    rate, own = (run.operations() * run.global_batch / seconds / run.ngpus / 1e12 for seconds in (run.seconds(found), found["step_s"]))
+    return Estimate(rate, own, found["memory"] / 2**30, found["memory"] <= found["device_memory"], seconds, words)
 
 
 def fastest(given, path, run):
@@ -327,11 +361,21 @@ def write_page(path, every):
            f"{sum(not run[1].fits for run in planned if run not in out)} are called so although they ran.")
     slow = {f"{row['model']} on {row['ngpus']} {row['gpu']}": found.seconds for row, found, _ in sorted(planned, key=lambda run: run[1].seconds)}
     slow = "; ".join(f"{name}, {seconds:.0f} s" for name, seconds in sorted(slow.items(), key=lambda item: -item[1])[:5])
-    rates = [of_ten(pairs_of(runs, "tflops_per_gpu", lambda f: f.tflops)) for runs in (every, dense)]
+    def rates(runs, value=lambda found: found.tflops):
+        return of_ten(pairs_of(runs, "tflops_per_gpu", value))
+
+    def halves(runs):
+        """Every other row of each source: those that constants were fitted to if they are dense, and the others."""
+        by_source = sorted((run for run in runs if not isinstance(run[1], Refused) and number(run[0]["tflops_per_gpu"])), key=lambda run: run[0]["source"])
+        return by_source[::2], by_source[1::2]
+
+    lines = [("dense, fitted to", halves(dense)[0]), ("dense, the others", halves(dense)[1]), ("dense", dense), ("all", every)]
     with open(path, "w", encoding="ascii") as file:
-        file.write(PAGE.format(table=table_of(every, dense), empty="\n".join(f"| {count} | {reason} |" for reason, count in reasons.most_common()),
-                               oom=oom, slow=slow, seconds=statistics.median(run[1].seconds for run in planned),
-                               errors=" | ".join([*rates, of_ten(pairs_of(every, "mem_gb", lambda f: f.gib))])))
+        file.write(PAGE.format(
+            table=table_of(every, dense), empty="\n".join(f"| {count} | {reason} |" for reason, count in reasons.most_common()), oom=oom, slow=slow,
+            seconds=statistics.median(run[1].seconds for run in planned),
+            behaviours="\n".join(f"| {b.words.replace('|', ', ') or 'others'} | {b.what} | {b.attention} | {b.exchanges:g} |" for b in BEHAVIOURS),
+            errors="\n".join(f"| {name} | {rates(runs)} | {rates(runs, lambda found: found.planned)} |" for name, runs in lines)))
 
 
 PAGE = """# Published training runs, as plans of rankc
@@ -340,8 +384,9 @@ PAGE = """# Published training runs, as plans of rankc
 which is not in this repository, is a training run that somebody published: sizes of the model, devices, how the model was
 divided, operations per second and memory. The script asks `rankc plan --model-config --machine` for the same model,
 machine and plan ([model-config.md](../model-config.md), [autodist.md](../autodist.md)) and compares the estimate of that plan
-with what was published. Machines are rows of [machines.def](../passes/plan/machine/machines.def): the vendors' data sheets, and
-the largest products that were measured on the device (stas00/ml-engineering). No constant is of a system or of a row.
+with what was published. Machines are rows of [machines.def](../../passes/plan/machine/machines.def): the vendors' data sheets, and
+the largest products that were measured on the device (stas00/ml-engineering). What a framework does otherwise than rankc's program is
+[below](#what-frameworks-do-otherwise), with its constants. No constant is of a row.
 
 Errors are relative, the median and that of the ninth of ten rows; *ratio* is the median of estimated over published.
 
@@ -367,28 +412,34 @@ How rows are expressed where words differ:
 |---|---|
 {empty}
 
-## Why the errors are as large
+## What frameworks do otherwise
 
-What is estimated is rankc's program. What the systems did otherwise is not expressed, and none of it is fitted:
+The plan's estimate is of rankc's program: the parts of its step, computing, communicating and waiting. A framework's step is the sum of
+the same parts, of which some take so many times as long:
 
-- Megatron overlaps the exchanges of tensor parallelism and of experts with products, and its products add to the sums of
-  gradients. rankc computes the gradient of a weight in 16 bits and then adds it to the sum, which moves 12 bytes for each parameter
-  and micro-batch: this is most in stages with small micro-batches.
+| source | behaviour | attention | exchanges that nothing hides |
+|---|---|---|---|
+{behaviours}
+
+Kernels, times as long as in the plan: products 1.05 on A100 and 1.15 on H100 and H200, whose clocks fall under load; FlashAttention 2
+1.8 and 1.5, with a bias of positions (alibi) 1.3 and 2.2; cuDNN's attention 0.6 on Blackwell. Where attention is not fused, its scores
+pass through memory 10 times in 16 bits, 1.4 times that if they are recomputed. From 32,768 positions on rankc computes gradients of
+attention with kernels of its own, which take twice a library's time.
+
+These constants were fitted to every other row of each source, dense models alone, then rounded. Errors of TFLOP/s:
+
+| rows | median | 90 % | of the plan as it is: median | 90 % |
+|---|---|---|---|---|
+{errors}
+
+What is not expressed:
+
+- ZeRO-3 over hundreds of ranks without tensor parallelism (SC21, DeepSpeed on Azure): published runs are slower than gathers of large
+  messages are.
 - Recipes of Megatron-Bridge recompute or offload more than their rows say; as the rows are, the largest need more memory than the device
   has. MXFP8 and whole-tensor scales cost different kernels.
-- FSDP without a compiler (llm-foundry), and DeepSpeed, start more kernels and gather weights one by one, and the attention of older
-  runs was not fused, so these were slower than the plan's estimate.
 - PyTorch reports memory that its allocator has reserved, which is more than what is live.
 - Networks are those of the machine, also where a row states its own.
-
-A regression with constants for each system and device, fitted to 413 rows of the same table, came to these errors; it
-predicted the systems' own programs, and no plan used it:
-
-| constants fitted to | TFLOP/s: median | 90 % | dense models | 90 % | memory: median | 90 % |
-|---|---|---|---|---|---|---|
-| the same rows | 2.9% | 10.2% | 2.6% | 8.0% | 2.2% | 8.4% |
-| all sources but the predicted one | 4.7% | 18.0% | 4.2% | 14.5% | 5.4% | 14.3% |
-| these plans: to none | {errors} |
 """
 
 
