@@ -12,6 +12,7 @@
 #include "frontend/driver/driver.h"
 #include "frontend/driver/output/output.h"
 #include "frontend/driver/program/build_program.h"
+#include "passes/train/lora.h"
 #include "runtime/comm/hosts.h"
 #include "runtime/base/thread/clock.h"
 
@@ -392,10 +393,11 @@ static bool only_prints(const struct options *options) {
 
 static int cli_dump(struct cli *cli) {
     const char *text;
-    int (*const print)(const struct options *, struct arena *, struct diags *, const char **) =
-        cli->options->dump_after ? driver_dump : driver_adaptable;
-    if (print(cli->options, cli->arena, cli->diags, &text)) return -1;
-    return cli_print_text(cli, text);
+    struct graph *graph;
+    if (cli->options->dump_after)
+        return driver_dump(cli->options, cli->arena, cli->diags, &text) ? -1 : cli_print_text(cli, text);
+    if (driver_adaptable(cli->options, cli->arena, cli->diags, &graph)) return -1;
+    return cli_print_text(cli, lora_list(graph, cli->arena));
 }
 
 int cli_compile(struct cli *cli) {

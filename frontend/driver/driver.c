@@ -14,7 +14,6 @@
 #include "ir/base/own.h"
 #include "ir/base/str.h"
 #include "ir/text.h"
-#include "passes/train/lora.h"
 
 /* The search of --pas autodist, with the job that has its plan: 0, or -1 after a diagnostic. */
 static int search(const struct options *options, struct arena *arena, struct diags *diags, struct search *search) {
@@ -94,13 +93,12 @@ int driver_dump(const struct options *options, struct arena *arena, struct diags
     return status;
 }
 
-int driver_adaptable(const struct options *options, struct arena *arena, struct diags *diags, const char **text) {
+int driver_adaptable(const struct options *options, struct arena *arena, struct diags *diags, struct graph **graph) {
     struct job job = {.options = options, .arena = arena, .diags = diags};
     if (batch_take(&job.options, arena, diags) < 0 || job_read(&job) < 0) return -1;
     const struct pass_context context = job_pass_context(&job);
-    if (pipeline_run(job.graph, &context, pass_find("fuse")) < 0) return -1;
-    *text = lora_list(job.graph, arena);
-    return 0;
+    *graph = job.graph;
+    return pipeline_run(job.graph, &context, pass_find("fuse"));
 }
 
 /* struct reuse_check: errors of the command line, such as missing sizes, unknown inputs or invalid training options,

@@ -7,6 +7,7 @@
 #define FRONTEND_DRIVER_DRIVER_H
 
 #include "frontend/options/options.h"
+#include "ir/ir.h"
 
 /* How much driver_compile had to do: everything, everything after the import, or nothing (--reuse). */
 enum driver_made { MADE_ALL, MADE_CODE, MADE_NOTHING };
@@ -41,8 +42,8 @@ int driver_plan(const struct options *options, struct arena *arena, struct diags
 /* The graph of options->operand after the pass options->dump_after, as text IR. */
 int driver_dump(const struct options *options, struct arena *arena, struct diags *diags, const char **text);
 
-/* The products of options->operand that --lora can adapt, a line for each (lora_list). */
-int driver_adaptable(const struct options *options, struct arena *arena, struct diags *diags, const char **text);
+/* The graph of options->operand in which --lora finds products (passes/train/lora.h). */
+int driver_adaptable(const struct options *options, struct arena *arena, struct diags *diags, struct graph **graph);
 
 /* Compiles the graph of the compiled model in `dir` for one rank, with the same weights, into out/graph/<instance>.
  * micro_batches: of a step. `dtype`: floats are computed in the type of that name; NULL: in the model's types.

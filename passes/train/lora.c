@@ -90,6 +90,10 @@ char lora_matrix_of_name(struct arena *arena, const char *name, const char **mod
     return 0;
 }
 
+const char *lora_name_of_matrix(struct arena *arena, const char *module, char matrix) {
+    return arena_printf(arena, "%s%s", module, suffixes[(int)matrix]);
+}
+
 static char matrix_of(const struct graph *graph, const struct tensor *weight, const char **module) {
     return weight->mark == MARK_ADAPTER ? lora_matrix_of_name(graph->arena, weight->name, module) : 0;
 }
@@ -172,7 +176,7 @@ struct adapting {
     const struct training *training; /* of the pass: its rules */
     bool *matched;                   /* per rule */
     const struct lora_given *given;  /* of lora_attach */
-    const char **module;             /* per one of these: of the graph; NULL: none */
+    const char **module;             /* per one of these: of the graph */
     int ngiven;
     int count; /* adapters so far */
 };
@@ -194,7 +198,7 @@ static int find_adapter(const struct graph *graph, const char *name) {
 static int add_matrix(struct adapting *a, const struct adapter *adapter, char matrix, enum rt_dtype dtype, int64_t rows,
                       int64_t columns) {
     struct graph *graph = a->builder.graph;
-    const char *name = arena_printf(graph->arena, "%s%s", adapter->module, suffixes[(int)matrix]);
+    const char *name = lora_name_of_matrix(graph->arena, adapter->module, matrix);
     const struct lora_given *given = adapter->given;
     int id = find_adapter(graph, name);
     if (id >= 0) return id;
@@ -272,29 +276,94 @@ const char *lora_find(const struct graph *graph, const char *name) {
     return count == 1 ? found : NULL;
 }
 
-static int attached(void *env, int id) {
-    struct adapting *a = env;
+/* The modules of the adapters. -1 after diagnostics: some have none. */
+static int find_modules(const struct graph *graph, const struct lora_given *given, int n, struct diags *diags,
+                        const char ***modules) {
+    int none = 0;
+    *modules = ARENA_ARRAY(graph->arena, const char *, n + 1);
+    for (int i = 0; i < n; i++) {
+        if (((*modules)[i] = lora_find(graph, given[i].name))) continue;
+        const char *name = diag_quote(diags, given[i].name);
+        if (!none++)
+            diag_error(diags, 393, EXIT_MISMATCH, graph->name, "the model has no product for the adapter of %s", name);
+        else
+            diag_note(diags, "nor for that of %s", name);
+    }
+    if (none) diag_help(diags, "--lora list prints the products that the model has");
+    return none ? -1 : 0;
+}
+
+/* 1 and *out: the adapter of the product; 0: it has none; -1 after a diagnostic. */
+static int adapter_of(const struct adapting *a, int id, struct adapter *out) {
     const struct graph *graph = a->builder.graph;
     const struct node *node = &graph->nodes.at[id];
     const char *module = lora_module_of(graph, node);
-    const struct tensor *x = &graph->tensors.at[node->inputs[0]], *y = &graph->tensors.at[node->outputs[0]];
     int i = 0;
-    while (module && i < a->ngiven && !(a->module[i] && strcmp(a->module[i], module) == 0)) i++;
-    if (!module || i == a->ngiven) return REWRITE_KEPT;
+    while (module && i < a->ngiven && strcmp(a->module[i], module) != 0) i++;
+    if (!module || i == a->ngiven) return 0;
     const struct lora_given *given = &a->given[i];
-    if (x->dims[x->ndim - 1] != given->inputs || y->dims[y->ndim - 1] != given->outputs)
-        return diag_error(a->builder.diags, 393, EXIT_MISMATCH, node_place(graph, id),
-                          "the adapter of %s has %lld inputs and %lld outputs, and the product %lld and %lld",
-                          diag_quote(a->builder.diags, given->name), (long long)given->inputs,
-                          (long long)given->outputs, (long long)x->dims[x->ndim - 1], (long long)y->dims[y->ndim - 1]);
-    return put_beside(a, id, &(struct adapter){module, &given->rule, given});
+    const struct tensor *x = &graph->tensors.at[node->inputs[0]], *y = &graph->tensors.at[node->outputs[0]];
+    *out = (struct adapter){module, &given->rule, given};
+    if (x->dims[x->ndim - 1] == given->inputs && y->dims[y->ndim - 1] == given->outputs) return 1;
+    return diag_error(a->builder.diags, 393, EXIT_MISMATCH, node_place(graph, id),
+                      "the adapter of %s has %lld inputs and %lld outputs, and the product %lld and %lld",
+                      diag_quote(a->builder.diags, given->name), (long long)given->inputs, (long long)given->outputs,
+                      (long long)x->dims[x->ndim - 1], (long long)y->dims[y->ndim - 1]);
+}
+
+static int attached(void *env, int id) {
+    struct adapting *a = env;
+    struct adapter adapter;
+    const int found = adapter_of(a, id, &adapter);
+    return found > 0 ? put_beside(a, id, &adapter) : found < 0 ? -1 : REWRITE_KEPT;
 }
 
 int lora_attach(struct graph *graph, const struct lora_given *given, int n, struct diags *diags) {
     struct adapting a = {.builder = {graph, diags, NULL}, .given = given, .ngiven = n};
-    a.module = ARENA_ARRAY(graph->arena, const char *, n + 1);
-    for (int i = 0; i < n; i++) a.module[i] = lora_find(graph, given[i].name);
-    return rewrite_each(graph, attached, &a);
+    return find_modules(graph, given, n, diags, &a.module) < 0 ? -1 : rewrite_each(graph, attached, &a);
+}
+
+/* True if the matrix is (outputs, inputs) for the product, which reads it transposed or not. */
+static bool is_turned(const struct node *product, int stored) {
+    return (stored != product->inputs[1]) != (attr_int(product, "trans_b", 0) != 0);
+}
+
+/* True if the node reads the matrix, and is no transpose of it. */
+static bool reads(const struct graph *graph, const struct node *node, int matrix) {
+    for (int i = 0; i < node->ninputs; i++) {
+        const struct node *from = node->inputs[i] < 0 ? NULL : graph_producer(graph, node->inputs[i]);
+        if (node->inputs[i] == matrix && !op_exchanges_last(node)) return true;
+        if (from && op_exchanges_last(from) && from->inputs[0] == matrix) return true;
+    }
+    return false;
+}
+
+static bool is_shared(const struct graph *graph, int matrix, const char *module) {
+    for (int i = 0; i < graph->order.n; i++) {
+        const struct node *node = &graph->nodes.at[graph->order.at[i]];
+        const char *reader = reads(graph, node, matrix) ? lora_module_of(graph, node) : module;
+        if (!reader || strcmp(reader, module) != 0) return true;
+    }
+    return false;
+}
+
+int lora_find_places(const struct graph *graph, const struct lora_given *given, int n, struct diags *diags,
+                     struct lora_places *out) {
+    struct adapting a = {.builder = {(struct graph *)graph, diags, NULL}, .given = given, .ngiven = n};
+    struct adapter adapter;
+    *out = (struct lora_places){0};
+    if (find_modules(graph, given, n, diags, &a.module) < 0) return -1;
+    for (int i = 0; i < graph->order.n; i++) {
+        const int id = graph->order.at[i], found = adapter_of(&a, id, &adapter);
+        if (found < 0) return -1;
+        if (!found) continue;
+        const struct node *node = &graph->nodes.at[id];
+        const int stored = matrix_of_product(graph, node);
+        VEC_PUSH(graph->arena, &out->all,
+                 ((struct lora_place){adapter.given, adapter.module, node->name, graph->tensors.at[stored].name,
+                                      is_turned(node, stored), is_shared(graph, stored, adapter.module)}));
+    }
+    return 0;
 }
 
 const char *lora_attached(const struct graph *graph, const struct lora_given *given) {
@@ -324,18 +393,25 @@ static float *values_of(const struct graph *graph, int weight) {
     return values;
 }
 
-/* W + scale B A, of W stored as (outputs, inputs) if `turned`, in W's type. */
-static const void *merged_bytes(const struct graph *graph, int weight, bool turned, int a, int b, double scale) {
-    const struct tensor w = graph->tensors.at[weight];
-    const int64_t inputs = w.dims[turned], outputs = w.dims[!turned], r = graph->tensors.at[a].dims[0];
-    const float *down = values_of(graph, a), *up = values_of(graph, b);
-    float *sum = values_of(graph, weight), *row = ARENA_ARRAY(graph->arena, float, inputs + 1);
+void lora_add(const struct lora_sum *sum, float *matrix, bool turned, struct arena *arena) {
+    const int64_t inputs = sum->inputs, outputs = sum->outputs, r = sum->r;
+    float *row = ARENA_ARRAY(arena, float, inputs + 1);
     for (int64_t o = 0; o < outputs; o++) {
         memset(row, 0, (size_t)inputs * sizeof *row);
         for (int64_t k = 0; k < r; k++)
-            for (int64_t i = 0; i < inputs; i++) row[i] += up[o * r + k] * down[k * inputs + i];
-        for (int64_t i = 0; i < inputs; i++) sum[turned ? o * inputs + i : i * outputs + o] += (float)scale * row[i];
+            for (int64_t i = 0; i < inputs; i++) row[i] += sum->b[o * r + k] * sum->a[k * inputs + i];
+        for (int64_t i = 0; i < inputs; i++)
+            matrix[turned ? o * inputs + i : i * outputs + o] += (float)sum->scale * row[i];
     }
+}
+
+/* The weight with its adapter added, in its type. */
+static const void *merged_bytes(const struct graph *graph, int weight, bool turned, int a, int b, double scale) {
+    const struct tensor w = graph->tensors.at[weight];
+    const struct lora_sum ba = {w.dims[!turned],     w.dims[turned],      graph->tensors.at[a].dims[0],
+                                values_of(graph, a), values_of(graph, b), scale};
+    float *sum = values_of(graph, weight);
+    lora_add(&ba, sum, turned, graph->arena);
     if (w.dtype == RT_F32) return sum;
     void *bytes = ARENA_ARRAY(graph->arena, char, tensor_bytes(&w) + 1);
     rt_convert(bytes, w.dtype, sum, RT_F32, (size_t)tensor_elements(&w));
@@ -363,7 +439,7 @@ static int merged(void *env, int id) {
     const struct node *down = up ? product_before(graph, up->inputs[0]) : NULL;
     const int stored = base ? matrix_of_product(graph, base) : -1;
     if (stored < 0 || !down) return REWRITE_KEPT;
-    const bool turned = (stored != base->inputs[1]) != (attr_int(base, "trans_b", 0) != 0);
+    const bool turned = is_turned(base, stored);
     const struct attr trans_b = attr_of_int("trans_b", turned);
     const int x = base->inputs[0], a = down->inputs[1], b = up->inputs[1];
     const int weight = merged_weight(graph, stored, turned, a, b, scale->number);
@@ -383,7 +459,7 @@ static int adapted(void *env, int id) {
         a->matched[i] = a->matched[i] || rule_matches(&a->training->loras.at[i], module);
     const struct lora_rule *rule = module ? lora_rule_of(a->training, module) : NULL;
     if (!rule) return REWRITE_KEPT;
-    const int known = find_adapter(graph, arena_printf(graph->arena, "%s%s", module, suffixes['A']));
+    const int known = find_adapter(graph, lora_name_of_matrix(graph->arena, module, 'A'));
     if (known >= 0 && graph->tensors.at[known].stored.file >= 0) return REWRITE_KEPT; /* --adapter has put it there */
     return put_beside(a, id, &(struct adapter){module, rule, NULL});
 }

@@ -23,6 +23,9 @@ double lora_scale(const struct lora_rule *rule);
 /* Which matrix of which module's adapter a weight of that name is: 'A' or 'B'; 0: none. */
 char lora_matrix_of_name(struct arena *arena, const char *name, const char **module);
 
+/* The name of a matrix of the module's adapter. */
+const char *lora_name_of_matrix(struct arena *arena, const char *module, char matrix);
+
 /* The --init rule for a weight, else how the matrix of an adapter that no file has begins; NULL: it is stored. */
 const struct init_rule *lora_init_of(const struct training *training, const struct graph *graph,
                                      const struct tensor *weight);
@@ -63,10 +66,33 @@ struct lora_sets {
 const char *lora_find(const struct graph *graph, const char *name);
 
 /* Puts the adapters beside products of an IMPORTED graph, each beside that of the module that lora_find finds. 0, or -1
- * after a diagnostic. */
+ * after diagnostics, also if an adapter has no product. */
 int lora_attach(struct graph *graph, const struct lora_given *given, int n, struct diags *diags);
 /* The module of the graph beside whose product the adapter was put; NULL: it has found none. */
 const char *lora_attached(const struct graph *graph, const struct lora_given *given);
+
+/* Where an adapter belongs: a product whose stored matrix it is added to. */
+struct lora_place {
+    const struct lora_given *given;
+    const char *module, *node, *weight; /* names: of the product's module, of the product, of the matrix */
+    bool turned;                        /* the matrix is (outputs, inputs) */
+    bool shared;                        /* products of other modules, or other operators, read the matrix too */
+};
+struct lora_places {
+    VEC(struct lora_place) all;
+};
+
+/* Finds the products beside which lora_attach would put the adapters, in a graph of pass fuse. 0, or -1 as there. */
+int lora_find_places(const struct graph *graph, const struct lora_given *given, int n, struct diags *diags,
+                     struct lora_places *out);
+
+/* Adds scale B A to the matrix, which is (outputs, inputs) if `turned`, else (inputs, outputs). */
+struct lora_sum {
+    int64_t outputs, inputs, r;
+    const float *a, *b;
+    double scale;
+};
+void lora_add(const struct lora_sum *sum, float *matrix, bool turned, struct arena *arena);
 
 /* The products that can be adapted, a line for each: module, weight, type, number of values for each unit of r. The
  * graph is that of pass fuse. */

@@ -1,16 +1,17 @@
 #!/usr/bin/env python3
 """Record how peft trains adapters of small models of transformers.
 
-    record_lora.py [--out DIR]
+    record_lora.py [--out DIR] [MODEL...]
     record_lora.py --rankc RANKC     trains the adapters by rankc, and compares what peft, which loads them, computes
 
-writes, for the models of MODELS,
+writes, for those models of MODELS, or all,
 
     DIR/lora/MODEL/model.onnx, INPUT.npy, labels.npy   the exported model and SAMPLES samples
     DIR/lora/MODEL/reference.json   for each case the rule of --lora, and for each number of micro-batches per step the losses and
                                     gradient norms of STEPS steps, in f64; of the cases of FROZEN also with the base in fewer bits
     DIR/lora/MODEL/CASE/start, CASE/trained-N    the adapters before and after them, as peft saves them
-    DIR/lora/MODEL/CASE/logits.npy  of the first samples with the adapters of trained-1
+    DIR/lora/MODEL/CASE/logits.npy  of the first samples with the adapters of trained-1; merge_and_unload gives the same
+    DIR/lora/llama/decode_dynamo.onnx, decode_legacy.onnx    the model as a decoder with caches, as both exporters of PyTorch write it
 
 Needs torch, onnx, onnxscript, transformers and peft (written for 2.15, 5.24 and 0.21.2)."""
 import argparse
@@ -21,6 +22,7 @@ import json
 import pathlib
 import subprocess
 import tempfile
+import types
 import warnings
 
 import numpy
@@ -47,6 +49,12 @@ def llama():
         num_key_value_heads=2, max_position_embeddings=16, attn_implementation="eager"))
 
 
+def tied():
+    config = llama().config
+    config.tie_word_embeddings = True
+    return transformers.LlamaForCausalLM(config)
+
+
 def bert():
     return transformers.BertForTokenClassification(transformers.BertConfig(
         vocab_size=VOCABULARY, hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=48, max_position_embeddings=16,
@@ -59,6 +67,41 @@ def vit():
         hidden_dropout_prob=0, attention_probs_dropout_prob=0, attn_implementation="eager"))
 
 
+class Mixture(torch.nn.Module):
+    """A layer of experts, which are modules of their own, beside an embedding and logits: a token takes the best two."""
+
+    def __init__(self, width=32, experts=4):
+        super().__init__()
+        self.embed = torch.nn.Embedding(VOCABULARY, width)
+        self.router = torch.nn.Linear(width, experts, bias=False)
+        self.experts = torch.nn.ModuleList(torch.nn.ModuleDict({"up": torch.nn.Linear(width, 16), "down": torch.nn.Linear(16, width)})
+                                           for _ in range(experts))
+        self.head = torch.nn.Linear(width, VOCABULARY, bias=False)
+
+    def forward(self, input_ids):
+        x = self.embed(input_ids)
+        chosen = self.router(x)
+        chosen = chosen.masked_fill(chosen < torch.topk(chosen, 2).values[..., -1:], float("-inf")).softmax(-1)
+        for e, expert in enumerate(self.experts):
+            x = x + chosen[..., e:e + 1] * expert["down"](torch.nn.functional.silu(expert["up"](x)))
+        return types.SimpleNamespace(logits=self.head(x))
+
+
+class Decoder(torch.nn.Module):
+    """A model with the keys and values of all layers as arguments and results."""
+
+    def __init__(self, model):
+        super().__init__()
+        self.model = model
+
+    def forward(self, input_ids, *past):
+        cache = transformers.DynamicCache()
+        for layer in range(len(past) // 2):
+            cache.update(past[2 * layer], past[2 * layer + 1], layer)
+        out = self.model(input_ids=input_ids, past_key_values=cache)
+        return out.logits, *(part for layer in out.past_key_values.layers for part in (layer.keys, layer.values))
+
+
 def tokens(random):
     return [random.integers(0, VOCABULARY, (SAMPLES, LENGTH)) for _ in range(2)]
 
@@ -69,10 +112,10 @@ def images(random):
 
 class Row:
     """A model: its input, inputs and labels from random numbers, what else its forward takes, and per case modules and options of
-    peft."""
+    peft. Unless optimize, the exporter leaves the transposes of weights in the model."""
 
-    def __init__(self, make, cases, name="input_ids", draw=tokens, further={}):
-        self.make, self.cases, self.name, self.draw, self.further = make, cases, name, draw, further
+    def __init__(self, make, cases, name="input_ids", draw=tokens, further={}, optimize=True):
+        self.make, self.cases, self.name, self.draw, self.further, self.optimize = make, cases, name, draw, further, optimize
 
     def logits(self, model, x):
         return model(**{self.name: x.to(model.dtype) if x.is_floating_point() else x}, **self.further).logits
@@ -86,6 +129,8 @@ MODELS = {
                       "all": (["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"],
                               {"r": 8, "lora_alpha": 16})}, **DECODER),
     "bert": Row(bert, {"attention": (["query", "value"], {"r": 4, "lora_alpha": 8})}),
+    "experts": Row(Mixture, {"experts": (["up", "down"], {"r": 4, "lora_alpha": 8})}),
+    "tied": Row(tied, {"logits": (["lm_head", "o_proj"], {"r": 4, "lora_alpha": 8})}, optimize=False, **DECODER),
     "vit": Row(vit, {"attention": (["q_proj", "v_proj"], {"r": 8, "lora_alpha": 8})}, "pixel_values", images),
 }
 
@@ -136,12 +181,44 @@ def export(model, path, row, x):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         torch.onnx.export(Logits(model, row), (x,), str(path), input_names=[row.name], output_names=["logits"],
-                          external_data=False, verbose=False)
+                          external_data=False, verbose=False, optimize=row.optimize)
+    drop_names_of_files(path) if row.optimize else keep_scopes(path)
+
+
+def drop_names_of_files(path):
+    """Those of the machine."""
     exported = onnx.load(path)
-    for node in exported.graph.node:  # names of files of the machine
+    for node in exported.graph.node:
         for entry in [entry for entry in node.metadata_props if entry.key.endswith("stack_trace")]:
             node.metadata_props.remove(entry)
     onnx.save(exported, path)
+
+
+def keep_scopes(path):
+    """Of what the exporter says of nodes and values."""
+    exported = onnx.load(path)
+    for node in exported.graph.node:
+        for entry in [entry for entry in node.metadata_props if not entry.key.endswith("name_scopes")]:
+            node.metadata_props.remove(entry)
+    del exported.graph.value_info[:]
+    onnx.save(exported, path)
+
+
+def export_decoders(model, folder):
+    config, parts = model.config, [f"{layer}.{part}" for layer in range(model.config.num_hidden_layers) for part in ("key", "value")]
+    past = [torch.zeros(BATCH, config.num_key_value_heads, 3, config.head_dim) for _ in parts]
+    names = {"input_names": ["input_ids", *(f"past_key_values.{part}" for part in parts)],
+             "output_names": ["logits", *(f"present.{part}" for part in parts)], "external_data": False, "verbose": False}
+    ids, kept = {0: "batch", 1: "sequence"}, {0: "batch", 2: "past"}
+    sizes = {"dynamo": {"dynamic_shapes": (ids, (kept,) * len(parts)), "optimize": False},
+             "legacy": {"dynamic_axes": {"input_ids": ids, **{f"past_key_values.{part}": kept for part in parts}}}}
+    for exporter, options in sizes.items():
+        path = folder / f"decode_{exporter}.onnx"
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            torch.onnx.export(Decoder(copy.deepcopy(model).eval()), (torch.zeros(BATCH, 5, dtype=torch.int64), *past), str(path),
+                              dynamo=exporter == "dynamo", **names, **options)
+        keep_scopes(path)
 
 
 def train(row, model, x, labels, micro_batches):
@@ -202,6 +279,8 @@ def record(folder, row):
     numpy.save(folder / "labels.npy", labels)
     x, labels = torch.from_numpy(x), torch.from_numpy(labels)
     export(base, folder / "model.onnx", row, x[:BATCH])
+    if folder.name == "llama":
+        export_decoders(base, folder)
     reference = {"optimizer": "adamw:" + ",".join(f"{k}={v}" for k, v in OPTIMIZER.items()), "clip_grad_norm": CLIP, "cases": {}}
     for name, (modules, options) in row.cases.items():
         torch.manual_seed(3)
@@ -213,7 +292,11 @@ def record(folder, row):
             model = copy.deepcopy(start).double()
             steps[micro_batches] = train(row, model, x, labels, micro_batches)
             if micro_batches == 1:
-                numpy.save(folder / name / "logits.npy", logits_of(row, model, x).astype("float32"))
+                logits = logits_of(row, model, x)
+                numpy.save(folder / name / "logits.npy", logits.astype("float32"))
+                # of a tied embedding peft changes the embedding too
+                apart = abs(logits_of(row, copy.deepcopy(model).merge_and_unload(), x) - logits).max()
+                assert "lm_head" in modules or apart < 1e-9, apart
             model.float().save_pretrained(folder / name / f"trained-{micro_batches}", save_embedding_layers=False)
         scaling = f"r={options['r']},alpha={options['lora_alpha']}" + (",rslora" if options.get("use_rslora") else "")
         reference["cases"][name] = {"lora": f"{','.join(modules)}:{scaling}", "steps": steps}
@@ -236,8 +319,9 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path(__file__).resolve().parent)
     parser.add_argument("--rankc")
+    parser.add_argument("models", nargs="*", default=list(MODELS))
     options = parser.parse_args()
-    for name, row in MODELS.items():
+    for name, row in ((name, MODELS[name]) for name in options.models):
         if not options.rankc:
             record(options.out / "lora" / name, row)
         for case in row.cases if options.rankc else ():

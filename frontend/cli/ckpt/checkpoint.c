@@ -64,6 +64,16 @@ int64_t checkpoint_elements(const struct rt_saved_tensor *tensor) {
     return elements;
 }
 
+void *checkpoint_values(struct cli *cli, const struct checkpoint *from, const struct rt_saved_tensor *tensor) {
+    const struct rt_region whole = rt_region_whole(tensor->dims, tensor->ndim);
+    const int64_t elements = checkpoint_elements(tensor);
+    struct rt_reason why;
+    void *values = ARENA_ARRAY(cli->arena, char, elements *(int64_t)rt_dtype_bytes(tensor->dtype) + 1);
+    if (rt_saved_read(from->saved, tensor, &whole, 0, elements, values, &why)) return values;
+    checkpoint_refused(from, cli, &why);
+    return NULL;
+}
+
 const char *checkpoint_tensor_text(const struct rt_saved_tensor *tensor, struct cli *cli) {
     struct strbuf text = {.arena = cli->arena};
     strbuf_printf(&text, "%s %s [", str_escape(cli->arena, tensor->name, strlen(tensor->name), 0),

@@ -3,6 +3,7 @@
 #define FRONTEND_CLI_CKPT_CHECKPOINT_H
 
 #include "frontend/cli/cli.h"
+#include "passes/train/lora.h"
 #include "runtime/base/io/saved.h"
 
 struct checkpoint {
@@ -30,6 +31,35 @@ int64_t checkpoint_elements(const struct rt_saved_tensor *tensor);
 
 /* Writes tensor names and shapes as "NAME f32 [3, 4]". */
 const char *checkpoint_tensor_text(const struct rt_saved_tensor *tensor, struct cli *cli);
+
+/* The values of the complete tensor, in its type, in the cli's arena. NULL after a diagnostic. */
+void *checkpoint_values(struct cli *cli, const struct checkpoint *from, const struct rt_saved_tensor *tensor);
+
+/* A low-rank adapter: the module beside which it was trained, by which rule, and its matrices. */
+struct checkpoint_adapter {
+    const char *module;
+    const struct lora_rule *rule;
+    const struct rt_saved_tensor *a, *b;
+};
+
+struct checkpoint_adapters {
+    VEC(struct checkpoint_adapter) all;
+    int others; /* parameters that are no adapters */
+    const char *first_other;
+    struct training training; /* the rules */
+};
+
+/* The adapters of a checkpoint, none if it has none. 0, or -1 after a diagnostic. */
+int checkpoint_adapters_read(struct checkpoint_adapters *adapters, const struct checkpoint *from, struct cli *cli);
+
+/* Where they belong in a model, at the sizes for which the checkpoint's program was compiled; dimensions that have none
+ * there are 1. Each place's `given` has the matrices, in f32. 0, or -1 after diagnostics. */
+struct onnx_model;
+int checkpoint_adapters_place(const struct checkpoint_adapters *adapters, const struct checkpoint *from,
+                              const char *path, struct onnx_model *model, struct cli *cli, struct lora_places *places);
+
+/* Adds the adapter to the matrix of its place, of such a type. */
+void checkpoint_add_adapter(struct cli *cli, const struct lora_place *place, void *matrix, enum rt_dtype dtype);
 
 /* A tensor of a checkpoint, and its name in a file. */
 struct checkpoint_named {

@@ -1,6 +1,7 @@
-/* rankc ckpt to-onnx: the model file with trained parameters in place of its initializers. Everything else of the model
- * is written as it was read. Values that lay in the model file lie there again; those of external data are written to
- * OUT.onnx.data. */
+/* rankc ckpt to-onnx: the model file with trained parameters in place of its initializers. Low-rank adapters are added
+ * to the matrices of the products beside which they were trained; where others read the matrix too, as an embedding
+ * does that is tied to the logits, the product gets a matrix of its own. Everything else of the model is written as it
+ * was read. Values that lay in the model file lie there again; those of external data are written to OUT.onnx.data. */
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -28,17 +29,9 @@ struct export {
     int64_t at;                 /* bytes in it */
     int directory;              /* of OUT.onnx */
     int trained;                /* parameters so far */
+    struct checkpoint_adapters adapters;
+    struct lora_places places; /* of the adapters */
 };
-
-static void *complete_tensor(struct export *export, const struct rt_saved_tensor *tensor) {
-    const struct rt_region whole = rt_region_whole(tensor->dims, tensor->ndim);
-    const int64_t elements = checkpoint_elements(tensor);
-    struct rt_reason why;
-    void *values = ARENA_ARRAY(export->cli->arena, char, elements *(int64_t)rt_dtype_bytes(tensor->dtype) + 1);
-    if (rt_saved_read(export->from->saved, tensor, &whole, 0, elements, values, &why)) return values;
-    checkpoint_refused(export->from, export->cli, &why);
-    return NULL;
-}
 
 static bool converts(enum rt_dtype from, enum rt_dtype to) {
     return from == to || (from == RT_F32 && (to == RT_F64 || to == RT_F16 || to == RT_BF16));
@@ -64,6 +57,12 @@ struct original {
     int64_t times;
 };
 
+static void exchange(unsigned char *to, const unsigned char *from, int64_t rows, int64_t columns, size_t size) {
+    for (int64_t r = 0; r < rows; r++)
+        for (int64_t c = 0; c < columns; c++)
+            memcpy(to + (size_t)(c * rows + r) * size, from + (size_t)(r * columns + c) * size, size);
+}
+
 /* The values of the initializer, as its type. */
 static unsigned char *values_for(struct export *export, const struct original *original, enum rt_dtype wanted,
                                  size_t *bytes) {
@@ -71,7 +70,7 @@ static unsigned char *values_for(struct export *export, const struct original *o
     const int64_t n = checkpoint_elements(tensor), columns = original->transposed ? tensor->dims[1] : 1,
                   rows = original->transposed ? tensor->dims[0] : n;
     const size_t size = rt_dtype_bytes(wanted), given = rt_dtype_bytes(tensor->dtype), once = (size_t)n * size;
-    const unsigned char *values = complete_tensor(export, tensor);
+    const unsigned char *values = checkpoint_values(export->cli, export->from, tensor);
     if (!values) return NULL;
     unsigned char *out = ARENA_ARRAY(export->cli->arena, unsigned char, original->times *(int64_t)once + 1);
     for (int64_t r = 0; r < rows; r++)
@@ -201,45 +200,139 @@ static struct original original_of(struct export *export, const char *name, cons
     return original;
 }
 
-/* `checked`: the same initializer in the checked model. */
-static int change_initializer(struct export *export, Onnx__TensorProto *proto, const Onnx__TensorProto *checked) {
-    struct onnx_tensor value;
-    size_t bytes;
-    if (onnx_tensor(export->model, checked, NULL, &value)) return -1;
-    const struct original original = original_of(export, onnx_text(proto->name), &value);
+static int refuse_parameter(struct export *export, const char *name, const struct rt_saved_tensor *tensor) {
+    return diag_error(export->cli->diags, 805, EXIT_MISMATCH, onnx_where(export->model, "initializer", name),
+                      "the checkpoint's parameter is %s", checkpoint_tensor_text(tensor, export->cli));
+}
+
+/* The values of the parameter that the initializer has: 0 and *values, NULL if it has none; -1 after a diagnostic. */
+static int trained_values(struct export *export, const char *name, const struct onnx_tensor *value,
+                          unsigned char **values, size_t *bytes) {
+    const struct original original = original_of(export, name, value);
     const bool copied = original.transposed || original.times > 1;
-    if (!original.tensor) {
-        if (is_external(proto)) set_external(export, proto, value.data, (size_t)value.bytes);
-        return 0;
-    }
-    if ((!copied && !has_dims(&value, original.tensor->dims, original.tensor->ndim)) ||
-        !converts(original.tensor->dtype, value.dtype))
-        return diag_error(export->cli->diags, 805, EXIT_MISMATCH,
-                          onnx_where(export->model, "initializer", onnx_text(proto->name)),
-                          "the checkpoint's parameter is %s", checkpoint_tensor_text(original.tensor, export->cli));
-    unsigned char *values = values_for(export, &original, value.dtype, &bytes);
-    if (!values) return -1;
-    if (is_external(proto))
-        set_external(export, proto, values, bytes);
-    else
-        set_raw(proto, values, bytes);
-    cli_tell(export->cli, "%s: %s", str_escape(export->cli->arena, proto->name, strlen(proto->name), 0),
+    *values = NULL;
+    if (!original.tensor) return 0;
+    if ((!copied && !has_dims(value, original.tensor->dims, original.tensor->ndim)) ||
+        !converts(original.tensor->dtype, value->dtype))
+        return refuse_parameter(export, name, original.tensor);
+    *values = values_for(export, &original, value->dtype, bytes);
+    if (!*values) return -1;
+    cli_tell(export->cli, "%s: %s", str_escape(export->cli->arena, name, strlen(name), 0),
              checkpoint_tensor_text(original.tensor, export->cli));
     export->trained += !original.transposed;
     return 0;
 }
 
+/* `external`: whether the values lie in OUT.onnx.data. */
+static void set_values(struct export *export, Onnx__TensorProto *proto, bool external, unsigned char *values,
+                       size_t bytes) {
+    if (external)
+        set_external(export, proto, values, bytes);
+    else
+        set_raw(proto, values, bytes);
+}
+
+static Onnx__NodeProto *find_product(const Onnx__GraphProto *graph, const char *name) {
+    for (size_t i = 0; i < graph->n_node; i++) {
+        Onnx__NodeProto *node = graph->node[i];
+        const bool named = strcmp(onnx_text(node->name), name) == 0 ||
+                           (node->n_output && strcmp(onnx_text(node->output[0]), name) == 0);
+        const char *op = onnx_text(node->op_type);
+        if (named && node->n_input > 1 && (strcmp(op, "MatMul") == 0 || strcmp(op, "Gemm") == 0)) return node;
+    }
+    return NULL;
+}
+
+static bool reads_transposed(const Onnx__NodeProto *product) {
+    for (size_t i = 0; i < product->n_attribute; i++)
+        if (strcmp(onnx_text(product->attribute[i]->name), "transB") == 0) return product->attribute[i]->i;
+    return false;
+}
+
+static Onnx__TensorProto *add_initializer(struct export *export, const char *name, int32_t type, int64_t rows,
+                                          int64_t columns) {
+    Onnx__GraphProto *graph = export->proto->graph;
+    struct arena *arena = export->cli->arena;
+    Onnx__TensorProto **all = ARENA_ARRAY(arena, Onnx__TensorProto *, (int64_t)graph->n_initializer + 1);
+    Onnx__TensorProto *made = ARENA_NEW(arena, Onnx__TensorProto);
+    onnx__tensor_proto__init(made);
+    made->name = arena_strdup(arena, name);
+    made->has_data_type = 1, made->data_type = type;
+    made->n_dims = 2, made->dims = ARENA_ARRAY(arena, int64_t, 2);
+    made->dims[0] = rows, made->dims[1] = columns;
+    memcpy(all, graph->initializer, graph->n_initializer * sizeof *all);
+    all[graph->n_initializer++] = made;
+    graph->initializer = all;
+    return made;
+}
+
+/* The product reads the matrix `values`, (outputs, inputs) if place->turned, in place of one that others read too. */
+static int give_own_matrix(struct export *export, const struct lora_place *place, const Onnx__TensorProto *shared,
+                           const unsigned char *values, size_t bytes) {
+    struct arena *arena = export->cli->arena;
+    Onnx__NodeProto *product = find_product(export->proto->graph, place->node);
+    if (!product)
+        return diag_error(export->cli->diags, 805, EXIT_MISMATCH, onnx_where(export->model, "node", place->node),
+                          "the adapter of %s cannot be merged: others read the matrix too, and the product is no node "
+                          "of the main graph",
+                          diag_quote(export->cli->diags, place->module));
+    const int64_t inputs = place->given->inputs, outputs = place->given->outputs, n = inputs * outputs;
+    const int64_t rows = place->turned ? outputs : inputs, columns = n / rows;
+    const bool exchanged = reads_transposed(product) != place->turned;
+    unsigned char *own = ARENA_ARRAY(arena, unsigned char, (int64_t)bytes);
+    exchange(own, values, exchanged ? rows : 1, exchanged ? columns : n, bytes / (size_t)n);
+    const char *name = arena_printf(arena, "%s.merged_weight", place->node);
+    Onnx__TensorProto *made =
+        add_initializer(export, name, shared->data_type, exchanged ? columns : rows, exchanged ? rows : columns);
+    if (is_external(shared)) made->has_data_location = 1, made->data_location = shared->data_location;
+    set_values(export, made, is_external(shared), own, bytes);
+    product->input[1] = made->name;
+    return 0;
+}
+
+/* Adds the adapters of the products that read the initializer; *values become its own, if others do not read it. */
+static int merge_adapters(struct export *export, const Onnx__TensorProto *proto, const struct onnx_tensor *value,
+                          unsigned char **values, size_t *bytes) {
+    struct cli *cli = export->cli;
+    const char *merged = NULL; /* the module: it may be executed several times */
+    for (int i = 0; i < export->places.all.n; i++) {
+        const struct lora_place *place = &export->places.all.at[i];
+        if (strcmp(place->weight, onnx_text(proto->name)) != 0 || merged) continue;
+        if (!*values) *bytes = (size_t)value->bytes;
+        unsigned char *sum = arena_copy(cli->arena, *values ? *values : value->data, *bytes);
+        checkpoint_add_adapter(cli, place, sum, value->dtype);
+        cli_tell(cli, "%s: with the adapter of %s", str_escape(cli->arena, proto->name, strlen(proto->name), 0),
+                 diag_quote(cli->diags, place->module));
+        if (place->shared && give_own_matrix(export, place, proto, sum, *bytes) < 0) return -1;
+        if (!place->shared) *values = sum, merged = place->module;
+    }
+    return 0;
+}
+
+/* `checked`: the same initializer in the checked model. */
+static int change_initializer(struct export *export, Onnx__TensorProto *proto, const Onnx__TensorProto *checked) {
+    struct onnx_tensor value;
+    unsigned char *values;
+    size_t bytes;
+    if (onnx_tensor(export->model, checked, NULL, &value)) return -1;
+    if (trained_values(export, onnx_text(proto->name), &value, &values, &bytes) < 0 ||
+        merge_adapters(export, proto, &value, &values, &bytes) < 0)
+        return -1;
+    if (values)
+        set_values(export, proto, is_external(proto), values, bytes);
+    else if (is_external(proto))
+        set_external(export, proto, value.data, (size_t)value.bytes);
+    return 0;
+}
+
 static int change_model(struct export *export) {
-    const Onnx__GraphProto *graph = export->proto->graph, *checked = export->model->proto->graph;
-    const int wanted = rt_saved_count(export->from->saved, RT_SAVED_PARAMETERS);
-    int copies = 0;
-    for (size_t i = 0; i < graph->n_initializer; i++)
-        if (change_initializer(export, graph->initializer[i], checked->initializer[i])) return -1;
-    for (int i = 0; i < wanted; i++)
-        copies += rt_saved_at(export->from->saved, RT_SAVED_PARAMETERS, i)->copy_of != NULL;
-    if (export->trained == wanted - copies) return 0;
+    const Onnx__GraphProto *checked = export->model->proto->graph;
+    const int wanted = export->adapters.others;
+    for (size_t i = 0; i < checked->n_initializer; i++)
+        if (change_initializer(export, export->proto->graph->initializer[i], checked->initializer[i])) return -1;
+    if (export->trained == wanted) return 0;
     return diag_error(export->cli->diags, 805, EXIT_MISMATCH, export->model->place,
-                      "the model has %d of the checkpoint's %d parameters", export->trained, wanted - copies);
+                      "the model has %d of the checkpoint's %d parameters", export->trained, wanted);
 }
 
 static int write_model(struct export *export) {
@@ -304,11 +397,16 @@ int checkpoint_to_onnx(struct cli *cli, struct checkpoint *from, const char *mod
     const char *parent = slash ? arena_printf(cli->arena, "%.*s/", (int)(slash - out), out) : ".";
     if (onnx_open(cli->arena, cli->diags, model, cli->options->allow_links, &export.model)) return -1;
     if (read_whole(&export, model)) return -1;
+    if (checkpoint_adapters_read(&export.adapters, from, cli) < 0 ||
+        checkpoint_adapters_place(&export.adapters, from, model, export.model, cli, &export.places) < 0)
+        return -1;
     export.external = arena_printf(cli->arena, "%s.data", out);
     export.directory = open(parent, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (export.directory < 0) return diag_errno(cli->diags, 601, NULL, "open", parent);
     const int status = export_model(&export);
     close(export.directory);
     if (status) return status;
-    return cli_confirm(cli, arena_printf(cli->arena, "%s: %d parameters\n", out, export.trained));
+    const int merged = export.adapters.all.n;
+    const char *adapters = merged ? arena_printf(cli->arena, ", %d adapters merged", merged) : "";
+    return cli_confirm(cli, arena_printf(cli->arena, "%s: %d parameters%s\n", out, export.trained, adapters));
 }

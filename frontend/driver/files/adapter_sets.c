@@ -51,9 +51,9 @@ int adapter_sets_attach(struct graph *graph, const struct adapter_files *files, 
     int n = 0;
     for (int i = 0; i < files->all.n; i++) {
         const struct lora_given *given = &files->all.at[i];
-        const char *name = lora_find(graph, given->name);
+        const char *found = lora_find(graph, given->name),
+                   *name = found ? found : given->name; /* lora_attach reports it */
         int m = 0;
-        if (!name) continue; /* attach_adapters reports it */
         while (m < n && strcmp(modules[m].name, name) != 0) m++;
         if (merge_given(&modules[m], given, name, diags) < 0) return -1;
         if (given->a.dtype == RT_F64) dtype = RT_F64;

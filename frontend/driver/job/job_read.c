@@ -306,25 +306,13 @@ static void bind_branch(struct job *job, struct import_options *import) {
 /* --adapter: the file of the matrices follows those of the model; that of sets is the file of constants. */
 static int attach_adapters(struct job *job) {
     struct adapter_files *adapters = &job->side.adapters;
-    int none = 0, status;
     for (int i = 0; i < adapters->all.n; i++)
         adapters->all.at[i].a.file = adapters->all.at[i].b.file = job->model->files.n;
     if (!adapters->all.n) return 0;
     if (job->options->train && adapters->all.at[0].merged)
         return diag_error(job->diags, 201, EXIT_USAGE, "--adapter", "adapters are merged for inference only");
-    status = adapters->names.n ? adapter_sets_attach(job->graph, adapters, job->model->files.n, job->diags)
-                               : lora_attach(job->graph, adapters->all.at, adapters->all.n, job->diags);
-    if (status < 0) return -1;
-    for (int i = 0; i < adapters->all.n; i++) {
-        if (lora_attached(job->graph, &adapters->all.at[i])) continue;
-        const char *name = diag_quote(job->diags, adapters->all.at[i].name);
-        if (!none++)
-            diag_error(job->diags, 393, EXIT_MISMATCH, "--adapter", "the model has no product for %s", name);
-        else
-            diag_note(job->diags, "nor for %s", name);
-    }
-    if (none) diag_help(job->diags, "--lora list prints the products that the model has");
-    return none ? -1 : 0;
+    return adapters->names.n ? adapter_sets_attach(job->graph, adapters, job->model->files.n, job->diags)
+                             : lora_attach(job->graph, adapters->all.at, adapters->all.n, job->diags);
 }
 
 static bool has_dim(const struct import_options *import, const char *name) {
