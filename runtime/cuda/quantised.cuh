@@ -3,6 +3,12 @@
 #ifndef RT_CUDA_QUANTISED_CUH
 #define RT_CUDA_QUANTISED_CUH
 
+#include <limits.h>
+
+#include <type_traits>
+
+#include "mma.cuh"
+#include "rows.cuh"
 #include "window.cuh"
 
 /* Element `at` of codes of `bits` bits: of packed codes bits [at * bits, + bits). */
@@ -45,25 +51,187 @@ RT_ON_CALL int rt_unpack_codes(struct rt *rt, void *y, const uint8_t *x, enum rt
     return rt_points(rt, count, [=] __device__(int64_t i) { codes[i] = rt_packed_code(x, i, bits); });
 }
 
+/* Weights of kernels.h, rt_dequant_matmul: element (j, q) is that of column j of w(k,n). */
+template <class T> struct rt_stored_weights {
+    const uint8_t *codes, *zeros;
+    const T *scales;
+    int64_t k, n, groups, block; /* block: indices with one scale */
+    enum rt_dtype type;
+    int bits;
+    T offset;
+    int turned, across;
+    __device__ T operator()(int64_t j, int64_t q) const {
+        const int64_t group = (across ? j : q) / block, other = across ? q : j;
+        const int64_t at = turned == across ? group * (across ? k : n) + other : other * groups + group;
+        const T shift = zeros ? (T)rt_code_value_of(zeros[at], type) : offset;
+        return ((T)rt_stored_weight(codes, turned ? j * k + q : q * n + j, bits, type) - shift) * scales[at];
+    }
+};
+
+/* Each element of y by a thread, in order of k. */
+template <class T>
+static inline int rt_stored_points(struct rt *rt, T *y, const T *x, int64_t m, const rt_stored_weights<T> &w) {
+    return rt_points(rt, m * w.n, [=] __device__(int64_t p) {
+        const int64_t i = p / w.n, j = p % w.n;
+        T sum = 0;
+        for (int64_t q = 0; q < w.k; q++) sum += x[i * w.k + q] * w(j, q);
+        y[p] = sum;
+    });
+}
+
+/* Codes that a thread reads at a time: 8 of 4 bits, 4 of 8 or 16. */
+template <int BITS> struct rt_word_of_codes {
+    static constexpr int count = BITS == 4 ? 8 : 4;
+    rt_vector<uint32_t, count * BITS / 32> word;
+    __device__ float value(int i, int sign, bool half) const {
+        const uint32_t code = word.at[i * BITS / 32] >> i * BITS % 32 & ((1u << BITS) - 1);
+        if constexpr (BITS == 16)
+            return half ? rt_f16_to_f32((uint16_t)code) : rt_bf16_to_f32((uint16_t)code);
+        else
+            return (float)((int)(code ^ (uint32_t)sign) - sign);
+    }
+};
+
+/* Few rows of x, for which memory is read as fast as it can be: a warp computes four columns of ROWS rows, and its
+ * threads read weights and x side by side. Sums are in an order that depends on k alone. */
+struct rt_few_rows {
+    float *y;
+    const float *x;
+    rt_stored_weights<float> w; /* turned, and not across */
+    int m, k, n, groups, block;
+    int sign; /* the bit of the sign of codes */
+};
+
+template <int BITS, int ROWS> static __global__ void rt_few_rows_kernel(rt_few_rows call) {
+    using codes = rt_word_of_codes<BITS>;
+    constexpr int columns = 4;
+    const int across = (call.n + columns - 1) / columns, tiles = across * ((call.m + ROWS - 1) / ROWS);
+    const int warps = (int)(blockDim.x / RT_WARP);
+    for (int tile = (int)blockIdx.x * warps + (int)threadIdx.x / RT_WARP; tile < tiles;
+         tile += (int)gridDim.x * warps) {
+        const int row = tile / across * ROWS, column = tile % across * columns;
+        float sum[ROWS][columns] = {};
+#pragma unroll 2
+        for (int q = rt_lane() * codes::count; q < call.k; q += RT_WARP * codes::count) {
+            const int group = q / call.block;
+            rt_vector<float, codes::count> x[ROWS];
+#pragma unroll
+            for (int r = 0; r < ROWS; r++) {
+                const int line = row + r < call.m ? row + r : row;
+                x[r] = rt_get_vector<codes::count>(call.x + (int64_t)line * call.k + q);
+            }
+#pragma unroll
+            for (int c = 0; c < columns; c++) {
+                const int j = column + c < call.n ? column + c : column;
+                const int64_t at = (int64_t)j * call.groups + group;
+                const codes w = {rt_get_vector<codes::count * BITS / 32>(
+                    (const uint32_t *)(call.w.codes + ((int64_t)j * call.k + q) * BITS / 8))};
+                const float shift =
+                    call.w.zeros ? rt_code_value_of(call.w.zeros[at], call.w.type) : (float)call.w.offset;
+                float part[ROWS] = {};
+#pragma unroll
+                for (int i = 0; i < codes::count; i++) {
+                    const float value = w.value(i, call.sign, call.w.type == RT_F16) - shift;
+#pragma unroll
+                    for (int r = 0; r < ROWS; r++) part[r] += x[r].at[i] * value;
+                }
+#pragma unroll
+                for (int r = 0; r < ROWS; r++) sum[r][c] += part[r] * call.w.scales[at];
+            }
+        }
+#pragma unroll
+        for (int r = 0; r < ROWS; r++)
+#pragma unroll
+            for (int c = 0; c < columns; c++) {
+                const float all = rt_row_fold<RT_WARP>(sum[r][c], rt_sum_of());
+                if (rt_lane() == 0 && row + r < call.m && column + c < call.n)
+                    call.y[(int64_t)(row + r) * call.n + column + c] = all;
+            }
+    }
+}
+
+template <int BITS> static inline int rt_multiply_few_rows(struct rt *rt, const rt_few_rows &call) {
+    constexpr int warps = 8; /* of a block */
+    const int64_t rows = call.m == 1 ? 1 : 4, tiles = (call.n + 3) / 4 * ((call.m + rows - 1) / rows);
+    void (*kernel)(rt_few_rows) = call.m == 1 ? rt_few_rows_kernel<BITS, 1> : rt_few_rows_kernel<BITS, 4>;
+    return rt_launch(rt, kernel, (tiles + warps - 1) / warps, warps * RT_WARP, call);
+}
+
+/* Many rows: a thread block computes a tile of y from tiles of x and of weights that it has dequantised. */
+template <int ROWS, int COLUMNS, int DEPTH>
+static __global__ void rt_stored_tiles_kernel(float *y, const float *x, int64_t m, rt_stored_weights<float> w) {
+    constexpr int pitch = DEPTH + 1;
+    __shared__ float left[ROWS * pitch], right[COLUMNS * pitch];
+    const int64_t across = (w.n + COLUMNS - 1) / COLUMNS, tiles = across * ((m + ROWS - 1) / ROWS);
+    const int first = (int)threadIdx.x / RT_WARP * RT_TILE_ROWS; /* of the warp's rows */
+    for (int64_t tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
+        const int64_t row = tile / across * ROWS, column = tile % across * COLUMNS;
+        float sums[COLUMNS / RT_TILE_COLUMNS][4] = {};
+        for (int64_t q = 0; q < w.k; q += DEPTH) {
+            __syncthreads(); /* the last tiles have been read */
+            for (int at = (int)threadIdx.x; at < ROWS * DEPTH; at += (int)blockDim.x) {
+                const int i = at / DEPTH, p = at % DEPTH;
+                left[i * pitch + p] = row + i < m && q + p < w.k ? x[(row + i) * w.k + q + p] : 0;
+            }
+            for (int at = (int)threadIdx.x; at < COLUMNS * DEPTH; at += (int)blockDim.x) {
+                const int j = w.turned ? at / DEPTH : at % COLUMNS, p = w.turned ? at % DEPTH : at / COLUMNS;
+                right[j * pitch + p] = column + j < w.n && q + p < w.k ? w(column + j, q + p) : 0;
+            }
+            __syncthreads();
+            rt_tile_product(rt_plain<float>(), sums, rt_lines_of_tile<float>{left + first * pitch, pitch},
+                            rt_lines_of_tile<float>{right, pitch}, DEPTH);
+        }
+        for (int n = 0; n < COLUMNS / RT_TILE_COLUMNS; n++)
+            for (int i = 0; i < 4; i++) {
+                const int64_t r = row + first + rt_tile_row(i), c = column + n * RT_TILE_COLUMNS + rt_tile_column(i);
+                if (r < m && c < w.n) y[r * w.n + c] = sums[n][i];
+            }
+    }
+}
+
+static inline int rt_stored_tiles(struct rt *rt, float *y, const float *x, int64_t m,
+                                  const rt_stored_weights<float> &w) {
+    constexpr int rows = 64, columns = 64;
+    return rt_launch(rt, rt_stored_tiles_kernel<rows, columns, 32>,
+                     (m + rows - 1) / rows * ((w.n + columns - 1) / columns), rows / RT_TILE_ROWS * RT_WARP, y, x, m,
+                     w);
+}
+
+/* Up to so many rows are few. */
+enum { RT_FEW_ROWS = 16 };
+
 template <class T>
 RT_FAMILY int rt_dequant_matmul(struct rt *rt, T *y, const T *x, const void *weights, const T *scale, const void *zeros,
                                 int64_t m, int64_t k, int64_t n, int64_t groups, enum rt_dtype type,
                                 enum rt_dtype codes, double offset, int turned, int across) {
-    const uint8_t *w = (const uint8_t *)weights, *zero = (const uint8_t *)zeros;
-    const int bits = type == codes ? 8 : rt_dtype_bits(codes);
+    const int bits = type == codes && rt_dtype_bits(codes) < 8 ? 8 : rt_dtype_bits(codes);
     const int64_t all = groups ? groups : 1, block = (across ? n : k) / all;
-    return rt_points(rt, m * n, [=] __device__(int64_t p) {
-        const int64_t i = p / n, j = p % n;
-        T sum = 0;
-        for (int64_t q = 0; q < k; q++) {
-            const int64_t group = (across ? j : q) / block, other = across ? q : j;
-            const int64_t at = turned == across ? group * (across ? k : n) + other : other * all + group;
-            const T shift = zero ? (T)rt_code_value_of(zero[at], codes) : (T)offset;
-            const T weight = (T)rt_stored_weight(w, turned ? j * k + q : q * n + j, bits, codes);
-            sum += x[i * k + q] * ((weight - shift) * scale[at]);
-        }
-        y[p] = sum;
-    });
+    const rt_stored_weights<T> w = {(const uint8_t *)weights,
+                                    (const uint8_t *)zeros,
+                                    scale,
+                                    k,
+                                    n,
+                                    all,
+                                    block,
+                                    codes,
+                                    bits,
+                                    (T)offset,
+                                    turned,
+                                    across};
+    if constexpr (std::is_same_v<T, float>) {
+        const int at_once = bits == 4 ? 8 : 4;
+        const bool fits = turned && !across && k % at_once == 0 && block % at_once == 0 && k < INT_MAX / 2 &&
+                          (n + 3) / 4 * m < INT_MAX / 2 && (uintptr_t)x % RT_VECTOR_BYTES == 0 &&
+                          (uintptr_t)weights % 8 == 0;
+        const rt_few_rows few = {
+            y, x, w, (int)m, (int)k, (int)n, (int)all, (int)block, codes == RT_I4 ? 8 : codes == RT_I8 ? 128 : 0};
+        if (fits && m <= RT_FEW_ROWS && (codes == RT_I4 || codes == RT_U4) && bits == 4)
+            return rt_multiply_few_rows<4>(rt, few);
+        if (fits && m <= RT_FEW_ROWS && (codes == RT_I8 || codes == RT_U8)) return rt_multiply_few_rows<8>(rt, few);
+        if (fits && m <= RT_FEW_ROWS && (codes == RT_BF16 || codes == RT_F16)) return rt_multiply_few_rows<16>(rt, few);
+        return rt_stored_tiles(rt, y, x, m, w);
+    } else
+        return rt_stored_points(rt, y, x, m, w);
 }
 
 #define RT_CUDA_DEQUANT(T, s) RT_NAME(rt_dequant_matmul_##s, rt_dequant_matmul<T>)
