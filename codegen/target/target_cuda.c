@@ -52,9 +52,15 @@ static int64_t reduce_bytes(const struct graph *graph, const struct rank_class *
 }
 
 static int64_t flash_bytes(const struct graph *graph, const struct rank_class *class, const struct node *node) {
-    const int64_t *k = class->dims[node->inputs[1]];
-    const bool library = library_attention(graph, node, class->dims[node->inputs[0]], k, class->dims[node->inputs[2]]);
-    return library ? workspace_bytes(graph, class, node) : 0;
+    const int64_t *q = class->dims[node->inputs[0]], *k = class->dims[node->inputs[1]],
+                  *v = class->dims[node->inputs[2]];
+    const int ndim = graph->tensors.at[node->inputs[0]].ndim;
+    const int64_t workspace = library_attention(graph, node, q, k, v) ? workspace_bytes(graph, class, node) : 0;
+    int64_t heads = 1;
+    for (int d = 0; d < ndim - 2; d++) heads *= k[d];
+    if (heads == 0) return workspace;
+    const int64_t few = rt_flash_bytes(heads, q[ndim - 3] / k[ndim - 3] * q[ndim - 2], k[ndim - 2], v[ndim - 1]);
+    return few > workspace ? few : workspace;
 }
 
 /* One f32 for each row of queries. If a library computes it: two, and its workspace. */

@@ -467,6 +467,152 @@ static __global__ void __launch_bounds__(rt_flash_tiles<E, D>::threads, rt_flash
     }
 }
 
+/* Decoding: few rows that share a head of k and v. The keys are divided among thread blocks and their warps (Dao et al.,
+ * "Flash-Decoding for long-context inference", 2023); a group of threads reads a key's line 16 bytes each, as many keys
+ * at a time as a warp has groups. What each warp has summed is in scratch, in order, and is added by a second kernel. */
+template <class E, int D> struct rt_flash_few {
+    using T = typename E::type;
+    static constexpr int width = RT_WIDTH(T), lanes = D / width, keys = RT_WARP / lanes; /* keys: of a warp at a time */
+    static constexpr int rows = 4;                                                       /* at a time */
+};
+
+/* What some keys contribute to a row: its statistics, and the thread's elements of the sum of lines of v. */
+template <class E, int N> struct rt_flash_share {
+    rt_exponentials<float> of;
+    float out[N];
+    /* The largest score becomes `high`. */
+    __device__ void raise(float high) {
+        const float before = of.high;
+        of.high = high;
+        const float turn = rt_flash_exp<E>(before - of.base());
+        of.sum *= turn;
+        for (int i = 0; i < N; i++) out[i] *= turn;
+    }
+    __device__ void add(float score, const float (&v)[N]) {
+        if (score == -INFINITY) return; /* v is not read */
+        raise(rt_most_of()(of.high, score));
+        const float weight = rt_flash_exp<E>(score - of.base());
+        of.sum += weight;
+        for (int i = 0; i < N; i++) out[i] += weight * v[i];
+    }
+    /* Adds the shares of threads that are `far` lanes away, and so on in steps of powers of two. */
+    __device__ void join(int far) {
+        for (; far < RT_WARP; far *= 2) {
+            raise(rt_most_of()(of.high, (float)__shfl_xor_sync(RT_ALL_LANES, of.high, far)));
+            of.sum += __shfl_xor_sync(RT_ALL_LANES, of.sum, far);
+            for (int i = 0; i < N; i++) out[i] += __shfl_xor_sync(RT_ALL_LANES, out[i], far);
+        }
+    }
+};
+
+/* Elements [c, c + N) of a line of `width` elements; zeros beyond it, and if it is not there. */
+template <class E, int N, class T>
+static inline __device__ void rt_flash_elements(float (&to)[N], const T *line, int c, int width, bool there,
+                                                bool wide) {
+    if (wide && there && c < width) {
+        const rt_vector<T, N> vector = rt_get_vector<N>(line + c);
+        for (int i = 0; i < N; i++) to[i] = E::load(vector.at[i]);
+        return;
+    }
+    for (int i = 0; i < N; i++) to[i] = there && c + i < width ? (float)E::load(line[c + i]) : 0;
+}
+template <int N, class T> static inline __device__ bool rt_flash_is_wide(const rt_flash_lines<const T> &x, int width) {
+    return width % N == 0 && x.step % N == 0 && (uintptr_t)x.at % RT_VECTOR_BYTES == 0;
+}
+
+/* The place of a warp's share of a row: its statistics, and the sum of e elements. */
+template <class T>
+static inline __device__ float *rt_flash_part(const rt_flash<T> &call, float *parts, int64_t row, int count, int part) {
+    return parts + (row * count + part) * (call.e + 2);
+}
+
+template <class E, int D>
+static __global__ void rt_flash_few_kernel(rt_flash<typename E::type> call, float *parts, int pieces, uint32_t blocks) {
+    using S = rt_flash_few<E, D>;
+    const int warp = (int)threadIdx.x / RT_WARP, c = rt_lane() % S::lanes * S::width;
+    for (uint32_t block = blockIdx.x; block < blocks; block += gridDim.x) {
+        const int piece = (int)(block % (uint32_t)pieces), span = (call.s + pieces - 1) / pieces;
+        const uint32_t head = block / (uint32_t)pieces;
+        const auto k = rt_flash_of_keys(call, call.k, head), v = rt_flash_of_keys(call, call.v, head);
+        const bool wide_k = rt_flash_is_wide<S::width>(k, call.d), wide_v = rt_flash_is_wide<S::width>(v, call.e);
+        const int count = (int)call.group * call.t, end = (piece + 1) * span < call.s ? (piece + 1) * span : call.s;
+        for (int first = 0; first < count; first += S::rows) {
+            float q[S::rows][S::width];
+            rt_flash_row masks[S::rows];
+            rt_flash_share<E, S::width> shares[S::rows];
+#pragma unroll
+            for (int r = 0; r < S::rows; r++) {
+                const int row = first + r < count ? first + r : first, line = row % call.t;
+                const uint32_t own = head * call.group + (uint32_t)(row / call.t);
+                const auto lines = rt_flash_of_rows(call, call.q, own);
+                rt_flash_elements<E>(q[r], lines[line], c, call.d, true, false);
+                masks[r] = rt_flash_row_of(call, own, line);
+                shares[r] = {{-INFINITY, 0}, {}};
+            }
+            for (int at = piece * span + warp * S::keys; at < end; at += RT_FLASH_WARPS * S::keys) {
+                const int j = at + rt_lane() / S::lanes;
+                float key[S::width], value[S::width];
+                rt_flash_elements<E>(key, k[j], c, call.d, j < end, wide_k);
+                rt_flash_elements<E>(value, v[j], c, call.e, j < end, wide_v);
+#pragma unroll
+                for (int r = 0; r < S::rows; r++) {
+                    float product = 0;
+                    for (int i = 0; i < S::width; i++) product += q[r][i] * key[i];
+                    for (int far = 1; far < S::lanes; far *= 2) product += __shfl_xor_sync(RT_ALL_LANES, product, far);
+                    if (j < end) shares[r].add(rt_flash_score<E>(call, masks[r], j, product).value, value);
+                }
+            }
+#pragma unroll
+            for (int r = 0; r < S::rows; r++) {
+                shares[r].join(S::lanes);
+                if (first + r >= count || rt_lane() >= S::lanes) continue;
+                float *const part = rt_flash_part(call, parts, (int64_t)head * count + first + r,
+                                                  pieces * RT_FLASH_WARPS, piece * RT_FLASH_WARPS + warp);
+                if (c == 0) part[0] = shares[r].of.high, part[1] = shares[r].of.sum;
+                for (int i = 0; i < S::width && c + i < call.e; i++) part[2 + c + i] = shares[r].out[i];
+            }
+        }
+    }
+}
+
+/* A row's statistics before its keys: the sink's. */
+template <class E>
+static inline __device__ rt_exponentials<float> rt_flash_sink(const rt_flash<typename E::type> &call, int64_t row) {
+    int64_t step;
+    if (!call.sink) return {-INFINITY, 0};
+    const float high = E::load(call.sink[rt_mask_row(call.shape.sink, call.shape.q, call.shape.ndim, row, &step)]);
+    return {high, high == -INFINITY ? 0.0f : 1.0f};
+}
+
+template <class E, int D, class T>
+static inline int rt_flash_few_rows(struct rt *rt, const rt_flash<T> &call, const rt_strided<T> &y, float *stats) {
+    const int pieces = (int)rt_flash_pieces(call.heads, call.s), count = pieces * RT_FLASH_WARPS;
+    const uint32_t blocks = call.heads * (uint32_t)pieces;
+    float *const parts = (float *)rt->arena[RT_SCRATCH];
+    RT_TRY(rt_launch(rt, rt_flash_few_kernel<E, D>, blocks, RT_FLASH_WARPS * RT_WARP, call, parts, pieces, blocks));
+    return rt_points(rt, (int64_t)call.heads * call.group * call.t * call.e, [=] __device__(int64_t p) {
+        const int64_t row = p / call.e;
+        const int c = (int)(p % call.e);
+        rt_exponentials<float> of = rt_flash_sink<E>(call, row);
+        const float opened = of.high;
+        float value = 0;
+        for (int i = 0; i < count; i++) of.high = rt_most_of()(of.high, *rt_flash_part(call, parts, row, count, i));
+        of.sum *= rt_flash_exp<E>(opened - of.base());
+        for (int i = 0; i < count; i++) {
+            const float *const part = rt_flash_part(call, parts, row, count, i);
+            const float turn = rt_flash_exp<E>(part[0] - of.base());
+            of.sum += part[1] * turn;
+            value += part[2 + c] * turn;
+        }
+        const float factor = rt_flash_factor(call, of.sum);
+        rt_flash_of_rows(call, y, (uint32_t)(row / call.t))[(int)(row % call.t)][c] =
+            E::store(factor == 0 ? 0 : value * factor);
+        if (c > 0) return;
+        stats[2 * row] = of.high;
+        stats[2 * row + 1] = of.sum;
+    });
+}
+
 /* True if rows, keys, and heads times tiles fit 32-bit counters. */
 static inline bool rt_flash_fits(const rt_attention &shape) {
     const int64_t rows = shape.q[shape.ndim - 2], longest = rows > shape.s ? rows : shape.s;
@@ -502,6 +648,8 @@ RT_FAMILY int rt_flash_attention(struct rt *rt, const rt_strided<T> &y, float *s
     if (status >= 0) return status;
     if (!rt_flash_fits(shape)) return rt_note(rt, cudaErrorInvalidValue);
     const rt_flash<T> call = rt_flash_of<T>(q, k, v, keep, bias, sink, shape);
+    if (rt_flash_is_few(call.group * (int64_t)call.t, call.s) && !shape.more_before && !shape.more_behind)
+        return rt_flash_few_rows<E, D>(rt, call, y, stats);
     const uint32_t blocks = call.heads * call.group * (uint32_t)((call.t + S::rows - 1) / S::rows);
     return rt_launch(rt, rt_flash_kernel<E, D>, blocks, S::threads, call, y, stats, blocks);
 }

@@ -54,9 +54,16 @@ CASES = [
     (2, 1, 40, 40, 72, 72, {"causal": 1, "offset": 1, "fill": LOWEST}),
     (2, 1, 70, 70, 8, 8, {"causal": 1, "offset": 2, "fill": -np.inf}),
     (2, 1, 70, 70, 8, 8, {"causal": 1, "offset": -1, "fill": -np.inf, "nan_to_zero": 1}),
+    # few rows, whose keys are divided: whole pieces and parts, pieces that a row does not see
+    (4, 2, 1, 300, 64, 64, {}),
+    (8, 2, 2, 1030, 128, 128, {"causal": 1, "offset": 1028, "fill": -np.inf}),
+    (8, 1, 2, 257, 24, 40, {"keep": (2, 257), "fill": LOWEST}),
+    (3, 1, 5, 520, 3, 5, {"causal": 1, "offset": 300, "window": 40, "fill": -np.inf, "batch": (2,), "sink": (3, 1, 1)}),
+    (2, 1, 4, 800, 72, 128, {"causal": 1, "offset": -2, "fill": -np.inf, "nan_to_zero": 1}),
+    (2, 2, 3, 600, 16, 16, {"bias": (2, 3, 600), "bias_first": 1, "keep": (3, 600), "fill": -np.inf, "hidden": 1, "nan_to_zero": 1, "cap": 2.0}),
 ]
 # Those that cuDNN takes: heads in multiples of 8, masks that hide whole keys and no whole row, batches that masks repeat along or not.
-FORWARD, BACKWARD = [1, 2, 3, 5, 9, 10, 11, 12, 17, 24, 25, 26], [1, 2, 3, 9, 20, 24, 25, 26]
+FORWARD, BACKWARD = [1, 2, 3, 5, 9, 10, 11, 12, 17, 24, 25, 26, 28, 29], [1, 2, 3, 9, 20, 24, 25, 26, 28, 29]
 FORWARD_FP16 = [i for i in FORWARD if "bias" not in CASES[i][6]]
 # Calls where the workspace of the gradient is as small as it can be: one for each head of k and v.
 PARTS = sum(int(np.prod(CASES[i][6].get("batch", ()))) * CASES[i][1] for i in BACKWARD)
