@@ -87,8 +87,7 @@ static int do_share(struct shared *shared) {
     const uint64_t number = shared->done;
     const struct share *share = &shared->share[number % RT_SHARED_BACKGROUND];
     const bool gathers = share->kind == RT_GATHER;
-    int status = check_same(shared, number);
-    if (status) return status;
+    RT_TRY(check_same(shared, number));
     if (gathers)
         gather_parts(shared, number, share);
     else
@@ -115,16 +114,14 @@ static int finish(struct shared *shared, uint64_t end) {
 int shared_progress(struct rt_comm *comm) {
     struct shared *shared = shared_of(comm);
     while (shared->done < shared->begun && all_have_begun(shared, shared->done)) {
-        int status = do_share(shared);
-        if (status) return status;
+        RT_TRY(do_share(shared));
     }
     return comm->driver->alive(comm);
 }
 
 static int begin(struct shared *shared, uint64_t offset, uint64_t amount, uint64_t what, struct share share) {
     if (shared->begun >= RT_SHARED_BACKGROUND) { /* others may still read what is said of an earlier one */
-        int status = finish(shared, shared->begun - RT_SHARED_BACKGROUND + 1);
-        if (status) return status;
+        RT_TRY(finish(shared, shared->begun - RT_SHARED_BACKGROUND + 1));
     }
     struct background *background = background_of(shared, shared->base.rank, shared->begun);
     shared->share[shared->begun % RT_SHARED_BACKGROUND] = share;

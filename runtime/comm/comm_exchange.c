@@ -321,8 +321,7 @@ int shared_all_reduce(struct rt_comm *comm, void *dst, const void *src, size_t c
                           .source = src,
                           .target = dst,
                           .target_bytes = bytes};
-    int status = enter(shared, &entry, &exchange);
-    if (status) return status;
+    RT_TRY(enter(shared, &entry, &exchange));
     if (exchange.symmetric && exchange.symmetric_targets) return all_reduce_in_place(shared, bytes, &what);
     exchange.symmetric = false;
     return exchange_windows(shared, &exchange, &entry, take_all_reduce, &what);

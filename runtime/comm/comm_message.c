@@ -121,8 +121,7 @@ static int advance_receives(struct shared *shared, struct queue *queue) {
         const uint64_t taken = load(&box->taken);
         const struct message *message = &box->message[taken % RT_SHARED_MESSAGES];
         if (load(&box->posted) <= taken) return RT_OK;
-        int status = check_same_message(shared, message, request);
-        if (status) return status;
+        RT_TRY(check_same_message(shared, message, request));
         const uint64_t source = load(&message->source);
         if (source == NOT_SYMMETRIC) {
             if (!unstage(shared, queue, request)) return RT_OK;

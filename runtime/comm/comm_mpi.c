@@ -157,8 +157,7 @@ static int look_for_aborts(struct rt_mpi_job *job) {
 /* All that goes on while a rank waits: its posted transfers by MPI and in shared memory, and aborts. */
 static int look_around(struct mpi_comm *comm) {
     struct shared *inside = shared_of(comm->job->inside);
-    const int status = look_for_aborts(comm->job);
-    if (status) return status;
+    RT_TRY(look_for_aborts(comm->job));
     const int error = advance_all(comm->job);
     if (error) return mpi_error(comm, error);
     return inside->transfers->outstanding > 0 ? shared_advance(inside) : RT_OK;
@@ -205,8 +204,7 @@ static int post(struct mpi_comm *comm, struct rt_request *request, bool sends, v
     if (peer < 0 || peer >= comm->base.size || peer == comm->base.rank)
         return mpi_fail(comm, RT_ERROR_USAGE, "invalid peer: rank %d of %d by rank %d", peer, comm->base.size,
                         comm->base.rank);
-    const int status = look_for_aborts(comm->job);
-    if (status) return status;
+    RT_TRY(look_for_aborts(comm->job));
     *request = (struct rt_request){.data = data, .bytes = bytes, .peer = comm->world[peer], .sends = sends};
     return start(comm, request, MPI_TAG_MESSAGE);
 }
@@ -403,8 +401,7 @@ int rt_mpi_job_gather(struct rt_mpi_job *job, void *all, const void *mine, int b
 /* Called by a rank that waits in shared memory. */
 static int advance_beside(void *context) {
     struct rt_mpi_job *job = context;
-    const int status = look_for_aborts(job);
-    if (status) return status;
+    RT_TRY(look_for_aborts(job));
     return advance_all(job) ? RT_ERROR_SYSTEM : RT_OK;
 }
 

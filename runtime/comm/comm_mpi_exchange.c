@@ -24,12 +24,6 @@
 /* bytes; up to this size members exchange data directly, and each reduces everything: it takes one exchange */
 #define SMALL ((size_t)16 << 10)
 
-#define TRY(call)                                                                                                      \
-    do {                                                                                                               \
-        const int try_status = (call);                                                                                 \
-        if (try_status) return try_status;                                                                             \
-    } while (0)
-
 static int check_same_call(struct mpi_comm *comm) {
     const struct mpi_call *first = &comm->calls[0];
     for (int m = 1; m < comm->base.size; m++) {
@@ -60,10 +54,10 @@ int mpi_enter(struct mpi_comm *comm, enum rt_operation kind, unsigned what, uint
     }
     comm->calls[own] = sent[own];
     for (int m = 0; m < size; m++)
-        if (m != own) TRY(mpi_begin_receive(comm, &comm->calls[m], sizeof *comm->calls, m));
+        if (m != own) RT_TRY(mpi_begin_receive(comm, &comm->calls[m], sizeof *comm->calls, m));
     for (int m = 0; m < size; m++)
-        if (m != own) TRY(mpi_begin_send(comm, &sent[m], sizeof *sent, m));
-    TRY(mpi_settle(comm));
+        if (m != own) RT_TRY(mpi_begin_send(comm, &sent[m], sizeof *sent, m));
+    RT_TRY(mpi_settle(comm));
     return check_same_call(comm);
 }
 
@@ -89,12 +83,12 @@ static int trade(struct mpi_comm *comm, unsigned char *dst, const size_t *receiv
     unsigned char *to = dst;
     const unsigned char *from = src;
     for (int m = 0; m < comm->base.size; to += receive[m], m++)
-        if (m != own) TRY(mpi_begin_receive(comm, to, receive[m], m));
+        if (m != own) RT_TRY(mpi_begin_receive(comm, to, receive[m], m));
     for (int m = 0; m < comm->base.size; from += send ? send[m] : 0, m++) {
         if (m == own)
             copy(dst + total(receive, own), from, receive[own]);
         else
-            TRY(mpi_begin_send(comm, from, send ? send[m] : bytes, m));
+            RT_TRY(mpi_begin_send(comm, from, send ? send[m] : bytes, m));
     }
     return mpi_settle(comm);
 }
@@ -109,14 +103,14 @@ static int gather_by_hosts(struct mpi_comm *comm, unsigned char *dst, const void
     unsigned char *mine = dst + total(bytes, own);
     copy(mine, src, bytes[own]);
     for (int m = column; m < comm->base.size; m += each)
-        if (m != own) TRY(mpi_begin_receive(comm, dst + total(bytes, m), bytes[m], m));
+        if (m != own) RT_TRY(mpi_begin_receive(comm, dst + total(bytes, m), bytes[m], m));
     for (int m = column; m < comm->base.size; m += each)
-        if (m != own) TRY(mpi_begin_send(comm, mine, bytes[own], m));
-    TRY(mpi_settle(comm));
+        if (m != own) RT_TRY(mpi_begin_send(comm, mine, bytes[own], m));
+    RT_TRY(mpi_settle(comm));
     for (int h = 0; h < comm->hosts; h++) {
         unsigned char *of_host = dst + total(bytes, h * each);
         const size_t *counts = bytes + (size_t)h * (size_t)each;
-        TRY(fail_inside(comm, inside->driver->all_gather(inside, of_host, of_host + total(counts, column), counts)));
+        RT_TRY(fail_inside(comm, inside->driver->all_gather(inside, of_host, of_host + total(counts, column), counts)));
     }
     return RT_OK;
 }
@@ -124,14 +118,14 @@ static int gather_by_hosts(struct mpi_comm *comm, unsigned char *dst, const void
 int mpi_all_gather(struct rt_comm *base, void *dst, const void *src, const size_t *bytes) {
     struct mpi_comm *comm = mpi_of(base);
     const size_t all = total(bytes, base->size);
-    TRY(mpi_enter(comm, RT_ALL_GATHER, 0, all, 0, NULL));
+    RT_TRY(mpi_enter(comm, RT_ALL_GATHER, 0, all, 0, NULL));
     if (all > SMALL && comm->hosts && comm->inside->size > 1) return gather_by_hosts(comm, dst, src, bytes);
     return trade(comm, dst, bytes, src, NULL, bytes[base->rank]);
 }
 
 int mpi_all_to_all(struct rt_comm *base, void *dst, const size_t *receive, const void *src, const size_t *send) {
     struct mpi_comm *comm = mpi_of(base);
-    TRY(mpi_enter(comm, RT_ALL_TO_ALL, 0, 0, 0, send));
+    RT_TRY(mpi_enter(comm, RT_ALL_TO_ALL, 0, 0, 0, send));
     bool differ = false; /* what does not agree is not transferred, and both ranks fail */
     for (int m = 0; m < base->size; m++) differ = differ || (size_t)comm->calls[m].detail != receive[m];
     if (differ)
@@ -144,10 +138,10 @@ int mpi_broadcast(struct rt_comm *base, void *data, size_t bytes, int root) {
     struct mpi_comm *comm = mpi_of(base);
     if (root < 0 || root >= base->size)
         return mpi_fail(comm, RT_ERROR_USAGE, "broadcast from the invalid rank %d", root);
-    TRY(mpi_enter(comm, RT_BROADCAST, (unsigned)root, bytes, 0, NULL));
+    RT_TRY(mpi_enter(comm, RT_BROADCAST, (unsigned)root, bytes, 0, NULL));
     for (int m = 0; m < base->size && base->rank == root; m++)
-        if (m != root) TRY(mpi_begin_send(comm, data, bytes, m));
-    if (base->rank != root) TRY(mpi_begin_receive(comm, data, bytes, root));
+        if (m != root) RT_TRY(mpi_begin_send(comm, data, bytes, m));
+    if (base->rank != root) RT_TRY(mpi_begin_receive(comm, data, bytes, root));
     return mpi_settle(comm);
 }
 
@@ -166,12 +160,12 @@ static int reduce_parts(struct mpi_comm *comm, void *dst, const unsigned char *s
     const unsigned char *from = src;
     if (!room) return RT_ERROR_SYSTEM;
     for (int m = 0; m < size; m++)
-        if (m != own) TRY(mpi_begin_receive(comm, room + bytes * (size_t)m, bytes, m));
+        if (m != own) RT_TRY(mpi_begin_receive(comm, room + bytes * (size_t)m, bytes, m));
     for (int m = 0; m < size; from += counts[m] * element, m++) {
         comm->view[m + 1] = m == own ? from : room + bytes * (size_t)m;
-        if (m != own) TRY(mpi_begin_send(comm, from, counts[m] * element, m));
+        if (m != own) RT_TRY(mpi_begin_send(comm, from, counts[m] * element, m));
     }
-    TRY(mpi_settle(comm));
+    RT_TRY(mpi_settle(comm));
     comm->view[0] = dst;
     const void *const *views = what->onto ? comm->view : comm->view + 1;
     if (bytes > 0)
@@ -199,7 +193,7 @@ static int reduce_inside(struct mpi_comm *comm, const struct chain *chain, enum 
         status = inside->driver->reduce_scatter_onto(inside, slice, chain->values, chain->counts, chain->dtype);
     else
         status = inside->driver->reduce_scatter(inside, chain->own, chain->values, chain->counts, chain->dtype, reduce);
-    TRY(fail_inside(comm, status));
+    RT_TRY(fail_inside(comm, status));
     if (!first && reduce != RT_SUM && count > 0)
         rt_reduce_ordered(&slice, 1, (const void *const[]){slice, chain->own}, 2, count, chain->dtype, reduce);
     return RT_OK;
@@ -235,12 +229,12 @@ static size_t slice_bytes(const struct mpi_comm *comm, const struct slices *slic
 static int send_first_addends(struct mpi_comm *comm, const struct slices *slices, const void *addend) {
     const int each = comm->inside->size, column = comm->inside->rank, host = comm->base.rank / each;
     if (host > 0) {
-        TRY(mpi_begin_send(comm, addend, slice_bytes(comm, slices, host), column));
+        RT_TRY(mpi_begin_send(comm, addend, slice_bytes(comm, slices, host), column));
         return mpi_settle(comm);
     }
     copy(slices->at, addend, slice_bytes(comm, slices, 0));
     for (int h = 1; h < comm->hosts; h++)
-        TRY(mpi_begin_receive(comm, slice_of(comm, slices, h), slice_bytes(comm, slices, h), h * each + column));
+        RT_TRY(mpi_begin_receive(comm, slice_of(comm, slices, h), slice_bytes(comm, slices, h), h * each + column));
     return mpi_settle(comm);
 }
 
@@ -254,19 +248,19 @@ static int pass_slices(struct mpi_comm *comm, const struct slices *slices, const
         const size_t *counts = slices->counts + (size_t)h * (size_t)each, bytes = slice_bytes(comm, slices, h);
         const struct chain chain = {values, slice_of(comm, slices, h), own, counts, dtype};
         if (host > 0) {
-            TRY(mpi_begin_receive(comm, chain.slice, bytes, comm->base.rank - each));
-            TRY(mpi_settle(comm));
+            RT_TRY(mpi_begin_receive(comm, chain.slice, bytes, comm->base.rank - each));
+            RT_TRY(mpi_settle(comm));
         }
-        TRY(reduce_inside(comm, &chain, what->reduce, host == 0 && !what->onto));
-        if (host < last) TRY(mpi_begin_send(comm, chain.slice, bytes, comm->base.rank + each));
+        RT_TRY(reduce_inside(comm, &chain, what->reduce, host == 0 && !what->onto));
+        if (host < last) RT_TRY(mpi_begin_send(comm, chain.slice, bytes, comm->base.rank + each));
         values += total(counts, each) * slices->wide;
     }
-    TRY(mpi_settle(comm)); /* the last host sends to hosts that still wait for others: not before all have passed */
+    RT_TRY(mpi_settle(comm)); /* the last host sends to hosts that still wait for others: not before all have passed */
     if (host < last)
-        TRY(mpi_begin_receive(comm, slice_of(comm, slices, host), slice_bytes(comm, slices, host),
-                              last * each + column));
+        RT_TRY(mpi_begin_receive(comm, slice_of(comm, slices, host), slice_bytes(comm, slices, host),
+                                 last * each + column));
     for (int h = 0; h < last && host == last; h++)
-        TRY(mpi_begin_send(comm, slice_of(comm, slices, h), slice_bytes(comm, slices, h), h * each + column));
+        RT_TRY(mpi_begin_send(comm, slice_of(comm, slices, h), slice_bytes(comm, slices, h), h * each + column));
     return mpi_settle(comm);
 }
 
@@ -296,9 +290,9 @@ static int scatter_by_hosts(struct mpi_comm *comm, void *dst, const void *src, c
     if (half) rt_convert(room, RT_F32, src, what->dtype, all);
     if (what->onto) {
         convert_or_copy(room + widened, dtype, dst, what->dtype, counts[own]);
-        TRY(send_first_addends(comm, &slices, room + widened));
+        RT_TRY(send_first_addends(comm, &slices, room + widened));
     }
-    TRY(pass_slices(comm, &slices, what, slices.at + (sliced + 8) * wide, dtype));
+    RT_TRY(pass_slices(comm, &slices, what, slices.at + (sliced + 8) * wide, dtype));
     convert_or_copy(dst, what->dtype, slice_of(comm, &slices, own / each), dtype, counts[own]);
     return RT_OK;
 }
@@ -307,7 +301,7 @@ static int reduce_scatter(struct rt_comm *base, void *dst, const void *src, cons
                           enum rt_reduce reduce, bool onto) {
     const struct reduction what = {dtype, reduce, onto};
     const size_t bytes = total(counts, base->size) * rt_dtype_bytes(dtype);
-    TRY(mpi_enter(mpi_of(base), RT_REDUCE_SCATTER, (unsigned)dtype | (unsigned)reduce << 8, bytes, 0, NULL));
+    RT_TRY(mpi_enter(mpi_of(base), RT_REDUCE_SCATTER, (unsigned)dtype | (unsigned)reduce << 8, bytes, 0, NULL));
     if (bytes > SMALL && chain_is_less(mpi_of(base), onto))
         return scatter_by_hosts(mpi_of(base), dst, src, counts, &what);
     return reduce_parts(mpi_of(base), dst, src, counts, &what);
@@ -336,11 +330,11 @@ static int reduce_small(struct mpi_comm *comm, void *dst, const void *src, size_
     if (!room) return RT_ERROR_SYSTEM;
     for (int m = 0; m < size; m++) {
         comm->view[m] = m == own ? src : room + bytes * (size_t)m;
-        if (m != own) TRY(mpi_begin_receive(comm, room + bytes * (size_t)m, bytes, m));
+        if (m != own) RT_TRY(mpi_begin_receive(comm, room + bytes * (size_t)m, bytes, m));
     }
     for (int m = 0; m < size; m++)
-        if (m != own) TRY(mpi_begin_send(comm, src, bytes, m));
-    TRY(mpi_settle(comm));
+        if (m != own) RT_TRY(mpi_begin_send(comm, src, bytes, m));
+    RT_TRY(mpi_settle(comm));
     if (count > 0) rt_reduce_ordered(&dst, 1, comm->view, size, count, what->dtype, what->reduce);
     return RT_OK;
 }
@@ -352,7 +346,7 @@ static int reduce_by_parts(struct mpi_comm *comm, unsigned char *dst, const unsi
     const size_t element = rt_dtype_bytes(what->dtype);
     const size_t *counts = equal_parts(comm->counts, count, size);
     const size_t first = total(counts, own) * element;
-    TRY(reduce_parts(comm, dst + first, src, counts, what));
+    RT_TRY(reduce_parts(comm, dst + first, src, counts, what));
     for (int m = 0; m < size; m++) comm->counts[m] *= element;
     return trade(comm, dst, counts, dst + first, NULL, counts[own]);
 }
@@ -362,16 +356,16 @@ static int pass_along(struct mpi_comm *comm, const struct chain *chain, enum rt_
               last = comm->hosts - 1;
     const size_t bytes = chain->counts[column] * rt_dtype_bytes(chain->dtype);
     if (host > 0) {
-        TRY(mpi_begin_receive(comm, chain->slice, bytes, comm->base.rank - each));
-        TRY(mpi_settle(comm));
+        RT_TRY(mpi_begin_receive(comm, chain->slice, bytes, comm->base.rank - each));
+        RT_TRY(mpi_settle(comm));
     }
-    TRY(reduce_inside(comm, chain, reduce, host == 0));
+    RT_TRY(reduce_inside(comm, chain, reduce, host == 0));
     if (host < last) {
-        TRY(mpi_begin_send(comm, chain->slice, bytes, comm->base.rank + each));
-        TRY(mpi_settle(comm));
-        TRY(mpi_begin_receive(comm, chain->slice, bytes, last * each + column));
+        RT_TRY(mpi_begin_send(comm, chain->slice, bytes, comm->base.rank + each));
+        RT_TRY(mpi_settle(comm));
+        RT_TRY(mpi_begin_receive(comm, chain->slice, bytes, last * each + column));
     } else {
-        for (int h = 0; h < last; h++) TRY(mpi_begin_send(comm, chain->slice, bytes, h * each + column));
+        for (int h = 0; h < last; h++) RT_TRY(mpi_begin_send(comm, chain->slice, bytes, h * each + column));
     }
     return mpi_settle(comm);
 }
@@ -389,7 +383,7 @@ static int reduce_by_hosts(struct mpi_comm *comm, unsigned char *dst, const void
     if (!scratch) return RT_ERROR_SYSTEM;
     const struct chain chain = {half ? scratch : src, scratch + room, scratch + room + (own + 1) * wide, counts, dtype};
     if (half) rt_convert(scratch, RT_F32, src, what->dtype, count);
-    TRY(pass_along(comm, &chain, what->reduce));
+    RT_TRY(pass_along(comm, &chain, what->reduce));
     if (half)
         rt_convert(dst + first, what->dtype, chain.slice, RT_F32, own);
     else
@@ -403,7 +397,7 @@ int mpi_all_reduce(struct rt_comm *base, void *dst, const void *src, size_t coun
     struct mpi_comm *comm = mpi_of(base);
     const struct reduction what = {dtype, reduce, false};
     const size_t bytes = count * rt_dtype_bytes(dtype);
-    TRY(mpi_enter(comm, RT_ALL_REDUCE, (unsigned)dtype | (unsigned)reduce << 8, bytes, 0, NULL));
+    RT_TRY(mpi_enter(comm, RT_ALL_REDUCE, (unsigned)dtype | (unsigned)reduce << 8, bytes, 0, NULL));
     if (bytes <= SMALL) return reduce_small(comm, dst, src, count, &what);
     if (comm->hosts && comm->inside->size > 1) return reduce_by_hosts(comm, dst, src, count, &what);
     return reduce_by_parts(comm, dst, src, count, &what);

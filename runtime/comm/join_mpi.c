@@ -74,8 +74,7 @@ static int share_memory(struct rt *rt, struct rt_mpi_job *job, const int *host, 
 
 static int connect(struct rt *rt, const int *host, int fd) {
     struct rt_comm *inside = NULL;
-    const int status = rt_open_segment(rt, fd, rt->internal->local_rank, rt->internal->local_world, &inside);
-    if (status) return status;
+    RT_TRY(rt_open_segment(rt, fd, rt->internal->local_rank, rt->internal->local_world, &inside));
     if (!rt_mpi_job_connect(rt->internal->mpi, host, inside, &rt->comm)) return RT_OK;
     inside->driver->close(inside);
     rt->comm = NULL;

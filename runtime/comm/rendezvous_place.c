@@ -32,8 +32,7 @@
  * MPI_Init and MPI_Finalize. */
 static int rt_mpi_broadcast(void *data, int bytes, char *why, size_t room) {
     struct rt_mpi mpi;
-    const int opened = rt_mpi_open(&mpi, RT_MPI_MEETS, why, room);
-    if (opened) return opened;
+    RT_TRY(rt_mpi_open(&mpi, RT_MPI_MEETS, why, room));
     const int status = mpi.Bcast(data, bytes, mpi.byte, 0, mpi.world);
     rt_mpi_close(status != 0);
     snprintf(why, room, "MPI_Bcast returned %d", status);

@@ -283,8 +283,7 @@ static int select_kernels(struct rt *rt, const char *name) {
 }
 
 static int meet(struct rt *rt) {
-    int status = rt->comm->driver->barrier(rt->comm);
-    return status ? rt_fail_comm(rt, rt->comm, status) : RT_OK;
+    return rt_end_collective(rt, rt->comm, rt->comm->driver->barrier(rt->comm));
 }
 
 static int open_device(struct rt *rt, const struct rt_options *options) {

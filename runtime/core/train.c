@@ -94,8 +94,7 @@ static int share_losses(struct rt *rt, double *losses, int n) {
     if (axis < 0 || !losses) return RT_OK;
     struct rt_comm *comm = rt->internal->split[axis];
     for (int i = 0; i < n && !rt_speaks_for_stage(rt); i++) losses[i] = 0;
-    const int status = comm->driver->all_reduce(comm, losses, losses, (size_t)n, RT_F64, RT_SUM);
-    return status ? rt_fail_comm(rt, comm, status) : RT_OK;
+    return rt_end_collective(rt, comm, comm->driver->all_reduce(comm, losses, losses, (size_t)n, RT_F64, RT_SUM));
 }
 
 double rt_loss(struct rt *rt) {

@@ -9,13 +9,11 @@
 enum { EXCHANGES = 16 }; /* of messages, to compare two clocks */
 
 static int send(struct rt *rt, const void *data, size_t bytes, int to) {
-    const int status = bytes ? rt->comm->driver->send(rt->comm, data, bytes, to) : RT_OK;
-    return status ? rt_fail_comm(rt, rt->comm, status) : RT_OK;
+    return rt_end_collective(rt, rt->comm, bytes ? rt->comm->driver->send(rt->comm, data, bytes, to) : RT_OK);
 }
 
 static int receive(struct rt *rt, void *data, size_t bytes, int from) {
-    const int status = bytes ? rt->comm->driver->receive(rt->comm, data, bytes, from) : RT_OK;
-    return status ? rt_fail_comm(rt, rt->comm, status) : RT_OK;
+    return rt_end_collective(rt, rt->comm, bytes ? rt->comm->driver->receive(rt->comm, data, bytes, from) : RT_OK);
 }
 
 /* On the rank: asks rank 0 for its time. */

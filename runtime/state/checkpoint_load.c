@@ -63,8 +63,7 @@ static int find_number(struct rt *rt, const char *which, int64_t *step) {
 static int find_before(struct loading *l, int64_t below, int64_t *step) {
     struct rt *rt = l->rt;
     *step = rt->rank == 0 ? checkpoint_before(&l->directory, below) : 0;
-    int status = rt->comm->driver->broadcast(rt->comm, step, sizeof *step, 0);
-    return status ? rt_fail_comm(rt, rt->comm, status) : RT_OK;
+    return rt_end_collective(rt, rt->comm, rt->comm->driver->broadcast(rt->comm, step, sizeof *step, 0));
 }
 
 static int choose(struct loading *l, const char *which, int64_t *step) {
@@ -245,8 +244,7 @@ static int load(struct loading *l, const char *directory, const char *which, str
     RT_TRY(kept_give(&l->kept, rt));
     rt->internal->trained = position->step;
     rt->internal->micro_batches = position->micro_batches;
-    int status = rt->comm->driver->barrier(rt->comm);
-    return status ? rt_fail_comm(rt, rt->comm, status) : RT_OK;
+    return rt_end_collective(rt, rt->comm, rt->comm->driver->barrier(rt->comm));
 }
 
 static int load_with(struct loading *l, const char *directory, const char *which, struct rt_position *position) {

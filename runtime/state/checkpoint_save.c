@@ -292,8 +292,7 @@ static int begin(struct saving *s, const char *directory) {
     RT_TRY(open_part(s));
     if (rt->rank == 0) RT_TRY(create_writing(s, directory));
     /* All ranks derive the name of the new directory from the token. */
-    const int status = rt->comm->driver->broadcast(rt->comm, &s->token, sizeof s->token, 0);
-    return status ? rt_fail_comm(rt, rt->comm, status) : RT_OK;
+    return rt_end_collective(rt, rt->comm, rt->comm->driver->broadcast(rt->comm, &s->token, sizeof s->token, 0));
 }
 
 /* `status` is that of this rank's writing. */
