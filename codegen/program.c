@@ -221,8 +221,7 @@ static void bind_transfers(struct tmpl_env *env, const struct rankplan *plan, co
     for (int i = 0; i < graph->order.n; i++) position[graph->order.at[i]] = i;
     tmpl_set(env, "transfers_any", ends.all.n ? "yes" : "");
     tmpl_list(env, "transfers");
-    for (int e = 0; e < ends.all.n; e++) {
-        const struct transfer_end *end = &ends.all.at[e];
+    VEC_EACH(&ends.all, e, const struct transfer_end *end) {
         const struct node *node = &graph->nodes.at[end->node];
         const int tensor = end->sends ? node->inputs[0] : node->outputs[0];
         struct tmpl_env *entry = tmpl_entry(env, "transfers");
@@ -275,8 +274,7 @@ static void bind_growing(struct tmpl_env *env, const struct rankplan *plan, cons
     const struct graph *graph = plan->graph;
     int n = 0;
     tmpl_list(env, "growing");
-    for (int u = 0; u < graph->updates.n; u++) {
-        const struct update *update = &graph->updates.at[u];
+    VEC_EACH(&graph->updates, u, const struct update *update) {
         const struct node *append = made_by(graph, update->value, OP_Append);
         if (!append || class->place[update->weight].offset < 0 || graph_trains(graph)) continue;
         const struct tensor *state = &graph->tensors.at[update->weight];
@@ -334,8 +332,7 @@ static void bind_classes(struct tmpl_env *env, const struct rankplan *plan, cons
         tmpl_setf(entry, "nflats", "%d", class->flats.n);
         tmpl_set(entry, "cut_flat", class->flats.n ? "yes" : "");
         tmpl_list(entry, "flats");
-        for (int i = 0; i < class->flats.n; i++) {
-            const struct rt_flat *flat = &class->flats.at[i];
+        VEC_EACH(&class->flats, i, const struct rt_flat *flat) {
             struct tmpl_env *row = tmpl_entry(entry, "flats");
             tmpl_setf(row, "flat", "%s, %s, 0x%x, %lld", plan_arena_enumerators[flat->arena], dtype_ids[flat->dtype],
                       flat->axes, (long long)flat->elements);
@@ -350,10 +347,8 @@ static void bind_classes(struct tmpl_env *env, const struct rankplan *plan, cons
 /* Bit a is set if there is communication along mesh axis a. */
 static unsigned axes_in_use(const struct graph *graph) {
     unsigned axes = 0;
-    for (int i = 0; i < graph->order.n; i++) {
-        const struct node *node = &graph->nodes.at[graph->order.at[i]];
+    GRAPH_EACH(graph, i, const struct node *node)
         if (op_communicates(node->op)) axes |= 1u << attr_int(node, "mesh", 0);
-    }
     return axes;
 }
 
@@ -472,8 +467,7 @@ static void add_sources(struct program *program, struct tmpl_env *env, const str
     struct arena *arena = plan->graph->arena;
     struct strbuf names = {.arena = arena};
     tmpl_list(env, "functions");
-    for (int s = 0; s < sources->n; s++) {
-        const struct source *source = &sources->at[s];
+    VEC_EACH(sources, s, const struct source *source) {
         const struct rank_class *first = &plan->classes[source->classes[0]];
         const char *name = source_name(arena, target, s);
         struct tmpl_env *own = tmpl_env(arena, env);

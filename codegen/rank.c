@@ -458,8 +458,7 @@ static bool bind_offsets(const struct function *function, struct tmpl_env *env) 
     bool differ = false;
     tmpl_list(env, "rows");
     tmpl_list(env, "fields");
-    for (int r = 0; r < function->roles.n; r++) {
-        const struct role *role = &function->roles.at[r];
+    VEC_EACH(&function->roles, r, const struct role *role) {
         if (!has_field(role)) continue;
         struct tmpl_env *field = tmpl_entry(env, "fields");
         tmpl_set(field, "field", role->name);
@@ -555,8 +554,7 @@ static const char *bytes_text(const struct function *step, int tensor) {
 /* Writes copies of new values to weights at the end of the segment, unless they were computed in place. */
 static void put_updates(struct function *step, const struct segment *segment) {
     const struct graph *graph = step->plan->graph;
-    for (int i = 0; i < graph->updates.n; i++) {
-        struct update u = graph->updates.at[i];
+    VEC_EACH_VALUE(&graph->updates, i, struct update u) {
         const struct plan_place *to = &step->class->place[u.weight], *from = &step->class->place[u.value];
         bool in_place = to->arena == from->arena && to->offset == from->offset;
         if (to->offset < 0 || from->offset < 0 || in_place || !schedule_stores(graph, segment, &u)) continue;
@@ -589,8 +587,7 @@ static void write_segment(struct writer *writer, int index) {
     struct tmpl_env *env = tmpl_entry(writer->env, "segments");
     struct stretches stretches;
     layers_find(writer->plan, source, first, source->segment_end[index], &stretches);
-    for (int s = 0; s < stretches.all.n; s++) {
-        const struct stretch *stretch = &stretches.all.at[s];
+    VEC_EACH(&stretches.all, s, const struct stretch *stretch) {
         if (stretch->times == 1) {
             put_node_comment(&step, stretch->first);
             put_call(&step, stretch->first);

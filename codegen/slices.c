@@ -178,10 +178,8 @@ static void use(struct stored_weights *weights, const struct graph *graph, bool 
 void slices_stored(struct stored_weights *weights, const struct graph *graph) {
     bool *used = ARENA_ARRAY(graph->arena, bool, graph->tensors.n + 1);
     *weights = (struct stored_weights){0};
-    for (int i = 0; i < graph->order.n; i++) {
-        const struct node *node = &graph->nodes.at[graph->order.at[i]];
+    GRAPH_EACH(graph, i, const struct node *node)
         for (int k = 0; k < node->ninputs; k++) use(weights, graph, used, node->inputs[k]);
-    }
     for (int i = 0; i < graph->outputs.n; i++) use(weights, graph, used, graph->outputs.at[i]);
     for (int i = 0; i < graph->updates.n; i++) use(weights, graph, used, graph->updates.at[i].weight);
     for (int i = 0; i < graph->parameters.n; i++) use(weights, graph, used, graph->parameters.at[i].weight);
@@ -205,8 +203,7 @@ void slices_find(struct slices *slices, const struct rankplan *plan, const struc
         slices->of_weight[i] = find_loaded(&finder, plan->weights.at[i]);
         find_owners(&finder, &slices->at.at[slices->of_weight[i]], plan->weights.at[i]);
     }
-    for (int i = 0; i < weights->at.n; i++) {
-        const struct tensor *weight = &weights->at.at[i];
+    VEC_EACH(&weights->at, i, const struct tensor *weight) {
         const char *place = place_text(&finder, weight);
         if (map_get(&finder.places, place, strlen(place)) >= 0) continue;
         map_put(&finder.places, place, strlen(place), add(&finder, describe(weight)));

@@ -22,8 +22,7 @@ static int kind_of_arena(int arena) {
 void instruction_kind(struct strbuf *out, const struct rankplan *plan, const struct rank_class *class,
                       const struct instruction *instruction) {
     strbuf_puts(out, instruction->text);
-    for (int t = 0; t < instruction->tensors.n; t++) {
-        int tensor = instruction->tensors.at[t];
+    VEC_EACH_VALUE(&instruction->tensors, t, int tensor) {
         const struct tensor *type = &plan->graph->tensors.at[tensor];
         strbuf_printf(out, "|%d:%d:%d:", (int)type->dtype, (int)type->kind, kind_of_arena(class->place[tensor].arena));
         for (int d = 0; d < type->ndim; d++) strbuf_printf(out, "%lld ", (long long)class->dims[tensor][d]);

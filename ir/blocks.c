@@ -245,8 +245,7 @@ void blocks_find(const struct graph *graph, struct arena *arena, const int *kind
     f.live = live_bytes(graph, scratch, out->places);
     map_init(&f.sequences, scratch);
     repeats_find(scratch, kinds + first, end - first, 1, &stretches);
-    for (int s = 0; s < stretches.all.n; s++) {
-        const struct stretch stretch = stretches.all.at[s];
+    VEC_EACH_VALUE(&stretches.all, s, const struct stretch stretch) {
         const int begin = first + stretch.first, nodes = stretch.period;
         int tail = begin + nodes * stretch.times; /* the end, and of a last repetition that is not whole */
         if (stretch.times == 1) continue;

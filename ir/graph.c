@@ -125,8 +125,7 @@ struct graph *graph_copy(const struct graph *graph, struct arena *arena) {
 
 /* Calls `visit` for each place in the graph that has a tensor's id. */
 static void visit_tensors(struct graph *graph, void (*visit)(int *id, int *new), int *new) {
-    for (int i = 0; i < graph->order.n; i++) {
-        struct node *node = &graph->nodes.at[graph->order.at[i]];
+    GRAPH_EACH(graph, i, struct node *const node) {
         for (int k = 0; k < node->ninputs; k++) visit(&node->inputs[k], new);
         for (int k = 0; k < node->noutputs; k++) visit(&node->outputs[k], new);
     }
@@ -163,8 +162,7 @@ void graph_compact(struct graph *graph) {
     number_marked(tensors, graph->tensors.n);
     number_marked(nodes, graph->nodes.n);
     visit_tensors(graph, renumber_id, tensors);
-    for (int t = 0; t < graph->tensors.n; t++) {
-        struct tensor *tensor = &graph->tensors.at[t];
+    VEC_EACH(&graph->tensors, t, struct tensor *const tensor) {
         if (tensors[t] < 0) continue;
         renumber_id(&tensor->producer, nodes), renumber_id(&tensor->copy_of, tensors);
         graph->tensors.at[ntensors++] = *tensor;
@@ -176,8 +174,7 @@ void graph_compact(struct graph *graph) {
     }
     graph->tensors.n = ntensors, graph->nodes.n = nnodes;
     for (int i = 0; i < graph->order.n; i++) renumber_id(&graph->order.at[i], nodes);
-    for (int i = 0; i < graph->members.n; i++) {
-        struct member member = graph->members.at[i];
+    VEC_EACH_VALUE(&graph->members, i, struct member member) {
         renumber_id(&member.node, nodes);
         if (member.node >= 0) graph->members.at[kept++] = member;
     }
@@ -318,8 +315,7 @@ bool node_reads(const struct node *node, int tensor) {
 
 int *graph_readers(const struct graph *graph, struct arena *arena) {
     int *readers = ARENA_ARRAY(arena, int, graph->tensors.n + 1);
-    for (int i = 0; i < graph->order.n; i++) {
-        const struct node *node = &graph->nodes.at[graph->order.at[i]];
+    GRAPH_EACH(graph, i, const struct node *node) {
         for (int k = 0; k < node->ninputs; k++)
             if (node->inputs[k] >= 0) readers[node->inputs[k]]++;
     }
@@ -344,15 +340,13 @@ struct uses graph_uses(const struct graph *graph, struct arena *arena) {
     struct uses uses;
     uses.first = ARENA_ARRAY(arena, int, graph->tensors.n + 2);
     int *count = uses.first + 1; /* counts first; while the lists are filled, the end of each list */
-    for (int i = 0; i < graph->order.n; i++) {
-        const struct node *node = &graph->nodes.at[graph->order.at[i]];
+    GRAPH_EACH(graph, i, const struct node *node) {
         for (int k = 0; k < node->ninputs; k++)
             if (node->inputs[k] >= 0) count[node->inputs[k] + 1]++;
     }
     for (int t = 0; t < graph->tensors.n; t++) count[t + 1] += count[t];
     uses.users = ARENA_ARRAY(arena, int, count[graph->tensors.n] + 1);
-    for (int i = 0; i < graph->order.n; i++) {
-        const struct node *node = &graph->nodes.at[graph->order.at[i]];
+    GRAPH_EACH(graph, i, const struct node *node) {
         for (int k = 0; k < node->ninputs; k++)
             if (node->inputs[k] >= 0) uses.users[count[node->inputs[k]]++] = graph->order.at[i];
     }
@@ -368,8 +362,7 @@ bool *graph_kept(const struct graph *graph, struct arena *arena) {
 
 bool *graph_live(const struct graph *graph, struct arena *arena) {
     bool *live = ARENA_ARRAY(arena, bool, graph->nodes.n + 1), *needed = graph_kept(graph, arena);
-    for (int i = graph->order.n - 1; i >= 0; i--) {
-        const struct node *node = &graph->nodes.at[graph->order.at[i]];
+    GRAPH_EACH_BACK(graph, i, const struct node *node) {
         bool *used = &live[graph->order.at[i]];
         for (int k = 0; k < node->noutputs; k++) *used = *used || (node->outputs[k] >= 0 && needed[node->outputs[k]]);
         for (int k = 0; k < node->ninputs && *used; k++)

@@ -252,6 +252,21 @@ struct graph {
     struct expr_texts *texts;           /* of attributes "expr", parsed; a copy of the graph shares them */
 };
 
+/* Live nodes in order, or backwards; the _ID forms declare the node's id in place of its position. */
+#define GRAPH_EACH(graph, i, ...)                                                                                      \
+    EACH_ROUND(i, 0, i < (graph)->order.n, 1, __VA_ARGS__ = &(graph)->nodes.at[(graph)->order.at[i]])
+#define GRAPH_EACH_BACK(graph, i, ...)                                                                                 \
+    EACH_ROUND(i, (graph)->order.n - 1, i >= 0, -1, __VA_ARGS__ = &(graph)->nodes.at[(graph)->order.at[i]])
+#define GRAPH_EACH_ID(graph, id, ...)                                                                                  \
+    for (int at_##id = 0, id, going_##id = 1;                                                                          \
+         going_##id && at_##id < (graph)->order.n && (id = (graph)->order.at[at_##id], true);                          \
+         going_##id = !going_##id, at_##id++)                                                                          \
+        for (__VA_ARGS__ = &(graph)->nodes.at[id]; going_##id; going_##id = 0)
+#define GRAPH_EACH_ID_BACK(graph, id, ...)                                                                             \
+    for (int at_##id = (graph)->order.n - 1, id, going_##id = 1;                                                       \
+         going_##id && at_##id >= 0 && (id = (graph)->order.at[at_##id], true); going_##id = !going_##id, at_##id--)   \
+        for (__VA_ARGS__ = &(graph)->nodes.at[id]; going_##id; going_##id = 0)
+
 /* graph.c */
 
 /* An empty IMPORTED graph. Its tables and a copy of `name` are allocated in `arena`. */

@@ -16,12 +16,9 @@ static void retype_tensor(struct graph *graph, struct tensor *tensor, enum rt_dt
 }
 
 int graph_retype(struct graph *graph, enum rt_dtype dtype, struct diags *diags) {
-    for (int t = 0; t < graph->tensors.n; t++) {
-        struct tensor *tensor = &graph->tensors.at[t];
+    VEC_EACH(&graph->tensors, t, struct tensor *const tensor)
         if (tensor->kind != TENSOR_VALUE && is_float_type(tensor->dtype)) retype_tensor(graph, tensor, dtype);
-    }
-    for (int i = 0; i < graph->order.n; i++) {
-        struct node *node = &graph->nodes.at[graph->order.at[i]];
+    GRAPH_EACH(graph, i, struct node *const node) {
         const char *to = attr_text(node, "to", NULL);
         if (to && is_float_type(rt_dtype_by_name(to))) attr_set(graph, node, attr_of_text("to", rt_dtypes[dtype].name));
         if (op_infer(graph, graph->order.at[i], diags) < 0) return -1;

@@ -87,8 +87,7 @@ static bool has_class(const struct classes *c, int tensor, int dim, int class) {
 }
 
 static void find_evidence(const struct classes *c) {
-    for (int t = 0; t < c->graph->tensors.n; t++) {
-        const struct tensor *tensor = &c->graph->tensors.at[t];
+    VEC_EACH(&c->graph->tensors, t, const struct tensor *tensor) {
         const bool input = tensor->kind == TENSOR_INPUT, weight = tensor->kind == TENSOR_WEIGHT;
         const int class = tensor->ndim ? class_of(c, t, 0) : -1;
         if (class >= 0 && input && !has_class(c, t, 1, class)) c->evidence[class].inputs++;
@@ -101,8 +100,7 @@ static void find_evidence(const struct classes *c) {
 /* The class of the batch; -1: no input has a dimension. */
 static int find_batch(const struct classes *c) {
     int best = -1;
-    for (int i = 0; i < c->graph->inputs.n; i++) {
-        const int input = c->graph->inputs.at[i];
+    VEC_EACH_VALUE(&c->graph->inputs, i, const int input) {
         if (!c->graph->tensors.at[input].ndim) continue;
         const int class = class_of(c, input, 0);
         const struct evidence *own = &c->evidence[class], *most = best < 0 ? NULL : &c->evidence[best];
@@ -131,8 +129,7 @@ void samples_find_shared(struct graph *graph) {
         const bool counts = input->ndim && class_of(&c, graph->inputs.at[i], 0) == batch && input->dims[0] > 0;
         if (counts && (!extent || input->dims[0] < extent)) extent = input->dims[0];
     }
-    for (int i = 0; i < graph->inputs.n; i++) {
-        const int id = graph->inputs.at[i];
+    VEC_EACH_VALUE(&graph->inputs, i, const int id) {
         struct tensor *input = &graph->tensors.at[id];
         const bool other = input->ndim && class_of(&c, id, 0) != batch;
         input->shared = !input->ndim || (other && extent && is_shared(&c, id, batch, extent));

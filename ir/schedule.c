@@ -72,8 +72,7 @@ static void use_in_chunk(const struct graph *graph, int *owner, int tensor, int 
 static int *find_groups(const struct graph *graph) {
     int *group = ARENA_ARRAY(graph->arena, int, graph->tensors.n + 1);
     for (int t = 0; t < graph->tensors.n; t++) group[t] = t;
-    for (int i = 0; i < graph->order.n; i++) {
-        const struct node *node = &graph->nodes.at[graph->order.at[i]];
+    GRAPH_EACH(graph, i, const struct node *node) {
         if (node->phase >= PHASE_REDUCE || node->stage < 0) continue;
         for (int k = 0; k < node->ninputs && may_share_memory(node); k++)
             if (node->inputs[k] >= 0 && graph->tensors.at[node->inputs[k]].kind == TENSOR_VALUE)
@@ -87,8 +86,7 @@ static int *find_groups(const struct graph *graph) {
 static void find_owners(const struct graph *graph, int coordinate, const int *group, int *owner) {
     const int n = graph->tensors.n, chunks = schedule_chunks(graph);
     for (int t = 0; t < n; t++) owner[t] = chunks;
-    for (int i = 0; i < graph->order.n; i++) {
-        const struct node *node = &graph->nodes.at[graph->order.at[i]];
+    GRAPH_EACH(graph, i, const struct node *node) {
         const bool transfer = node->op->id == OP_Transfer;
         const int reads = transfer ? (int)attr_int(node, "from", 0) : node->stage;
         if (node->phase >= PHASE_REDUCE || node->stage < 0) continue;
@@ -126,8 +124,7 @@ static void use_group(const struct graph *graph, struct group_use *use, const in
 /* Per tensor, by its group, in *use: how the coordinate accesses it. */
 static void find_uses(const struct graph *graph, int coordinate, const int *group, struct group_use *use) {
     for (int t = 0; t < graph->tensors.n; t++) use[t] = (struct group_use){0};
-    for (int i = 0; i < graph->order.n; i++) {
-        const struct node *node = &graph->nodes.at[graph->order.at[i]];
+    GRAPH_EACH(graph, i, const struct node *node) {
         const bool transfer = node->op->id == OP_Transfer;
         const int reads = transfer ? (int)attr_int(node, "from", 0) : node->stage, writes = node->stage;
         const bool here = reads < 0 || schedule_home(graph, reads) == coordinate;
@@ -223,8 +220,7 @@ static bool is_backward(enum phase phase) {
 }
 
 static bool is_read_in_backward(const struct graph *graph, int weight) {
-    for (int i = 0; i < graph->order.n; i++) {
-        const struct node *node = &graph->nodes.at[graph->order.at[i]];
+    GRAPH_EACH(graph, i, const struct node *node) {
         for (int k = 0; k < node->ninputs && is_backward(node->phase); k++)
             if (node->inputs[k] == weight) return true;
     }
@@ -282,8 +278,7 @@ static int check_homes(const struct checker *c) {
         const int number = schedule_number(graph, chunk);
         int segment[PHASES];
         for (int p = 0; p < PHASES; p++) segment[p] = schedule_find(graph, chunk, (enum phase)p);
-        for (int i = 0; i < graph->order.n; i++) {
-            const struct node *node = &graph->nodes.at[graph->order.at[i]];
+        GRAPH_EACH(graph, i, const struct node *node) {
             const int s = segment[node->phase];
             const bool elsewhere = node->stage == STAGE_ALL && node->phase >= PHASE_REDUCE && number;
             if (stage_part(node, chunk) == STAGE_NONE || elsewhere) continue;
@@ -323,10 +318,8 @@ static int check_nodes(const struct checker *c, const struct segment *segment, i
             if (check_read(c, stamp, node->inputs[k]) < 0) return -1;
         for (int k = 0; k < node->noutputs && part & STAGE_WRITES; k++) c->written[node->outputs[k]] = stamp;
     }
-    for (int i = 0; i < graph->updates.n; i++) {
-        const struct update *update = &graph->updates.at[i];
+    VEC_EACH(&graph->updates, i, const struct update *update)
         if (schedule_stores(graph, segment, update) && check_read(c, stamp, update->value) < 0) return -1;
-    }
     return 0;
 }
 
@@ -334,13 +327,11 @@ static int check_nodes(const struct checker *c, const struct segment *segment, i
 static int check_coordinate(struct checker *c, int coordinate) {
     const struct graph *graph = c->graph;
     const int stamp = graph->segments.n + 1 + coordinate;
-    for (int s = 0; s < graph->segments.n; s++) {
-        const struct segment *segment = &graph->segments.at[s];
+    VEC_EACH(&graph->segments, s, const struct segment *segment) {
         const bool own = schedule_home(graph, segment->chunk) == coordinate;
         for (int i = 0; i < segment->out.n && own; i++) c->used[segment->out.at[i]] = stamp;
     }
-    for (int s = 0; s < graph->segments.n; s++) {
-        const struct segment *segment = &graph->segments.at[s];
+    VEC_EACH(&graph->segments, s, const struct segment *segment) {
         const bool own = schedule_home(graph, segment->chunk) == coordinate;
         c->where = segment_name(graph, segment);
         for (int i = 0; i < segment->in.n && own; i++)
@@ -456,8 +447,7 @@ static bool overwrites(const struct checker *c, const struct progress *p, const 
 
 /* Before a segment is executed: its values have been received, and no transfer still needs the memory. */
 static int check_arrived(const struct checker *c, struct progress *p, enum phase phase, const struct step_op *op) {
-    for (int e = 0; e < p->ends.all.n; e++) {
-        const struct transfer_end *end = &p->ends.all.at[e];
+    VEC_EACH(&p->ends.all, e, const struct transfer_end *end) {
         const enum phase of = c->graph->nodes.at[end->node].phase;
         const int slot = op->micro % p->schedule->shape.slots[schedule_number(c->graph, end->owner)];
         const bool own = c->graph->segments.at[op->segment].chunk == end->chunk, reads = !end->sends && of == phase;

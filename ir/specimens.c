@@ -8,8 +8,7 @@
 
 int specimens_refuse(struct diags *diags, const struct open_sizes *open, const char *where, const char *what) {
     struct strbuf names = {.arena = diags->arena}, sizes = {.arena = diags->arena};
-    for (int i = 0; i < open->all.n; i++) {
-        const struct open_size *size = &open->all.at[i];
+    VEC_EACH(&open->all, i, const struct open_size *size) {
         strbuf_printf(&names, "%s%s=%s", i ? ", " : "", diag_quote(diags, size->name),
                       open_range_text(diags->arena, &size->range));
         strbuf_printf(&sizes, " --dim %s=%lld", str_escape(diags->arena, size->name, strlen(size->name), 120),

@@ -221,8 +221,7 @@ const char *timeline_text(struct arena *arena, const struct graph *graph, const 
     static const char *const marks[] = {[PHASE_FORWARD] = "", [PHASE_BACKWARD] = "'", [PHASE_WEIGHT] = "\""};
     int at = 0;
     struct strbuf out = {.arena = arena};
-    for (int i = 0; i < timeline->runs.n; i++) {
-        const struct timeline_run *run = &timeline->runs.at[i];
+    VEC_EACH(&timeline->runs, i, const struct timeline_run *run) {
         const struct segment *segment = &graph->segments.at[run->segment];
         const int begin = (int)(run->begin * width);
         if (run->coordinate != coordinate) continue;

@@ -40,8 +40,7 @@ int user_pattern_input(const struct user_op *user, const char *name) {
 }
 
 static const char *check_inputs(struct names *names) {
-    for (int i = 0; i < names->tensors.n; i++) {
-        const char *name = names->tensors.at[i];
+    VEC_EACH_VALUE(&names->tensors, i, const char *name) {
         const int input = user_pattern_input(names->user, name);
         if (input >= 0)
             names->input[input] = true;

@@ -41,8 +41,7 @@ static int check_user(const struct graph *graph, int id, const struct target *ta
 
 int instruction_check(const struct graph *graph, const struct target *target, struct diags *diags) {
     int before = diags->errors;
-    for (int i = 0; i < graph->order.n; i++) {
-        const struct node *node = &graph->nodes.at[graph->order.at[i]];
+    GRAPH_EACH(graph, i, const struct node *node) {
         const enum rt_dtype dtype = kernel_type(graph, node);
         if (check_user(graph, graph->order.at[i], target, diags) < 0) continue;
         if (!has_kernel(target, node, dtype))

@@ -20,8 +20,7 @@ static void put_class(struct rt_json_writer *writer, const struct rankplan *plan
     const struct graph *graph = plan->graph;
     int64_t number = 0;
     rt_json_open(writer, '[', RT_JSON_INLINE);
-    for (int i = 0; i < graph->order.n; i++) {
-        const struct node *node = &graph->nodes.at[graph->order.at[i]];
+    GRAPH_EACH(graph, i, const struct node *node) {
         if (plan->moves_nothing[graph->order.at[i]]) continue;
         const int64_t instruction = number++;
         if (!rankplan_part(class, node)) continue;
@@ -214,8 +213,7 @@ static void put_flats(json *writer, const struct graph *graph, const struct rank
     bool *done = ARENA_ARRAY(graph->arena, bool, class->flats.n + 1); /* per tensor: it is in an entry */
     if (!class->flats.n) return;
     rt_json_key_open(writer, "flats", '[', RT_JSON_INLINE);
-    for (int i = 0; i < class->flats.n; i++) {
-        const struct rt_flat *flat = &class->flats.at[i];
+    VEC_EACH(&class->flats, i, const struct rt_flat *flat) {
         if (done[i]) continue;
         rt_json_open(writer, '{', RT_JSON_INLINE);
         rt_json_key_text(writer, "arena", plan_arena_names[flat->arena]);
@@ -348,8 +346,7 @@ static int count_buckets(const struct rankplan *plan, const struct rank_class *c
     const struct graph *graph = plan->graph;
     struct rt_bucket bucket = {0};
     int n = 0;
-    for (int i = 0; i < graph->order.n; i++) {
-        const struct node *node = &graph->nodes.at[graph->order.at[i]];
+    GRAPH_EACH(graph, i, const struct node *node) {
         if (node->op->id != OP_AllReduceStart || attr_int(node, "mesh", -1) < graph->mesh.naxes ||
             !rankplan_part(class, node))
             continue;
@@ -397,8 +394,7 @@ static void put_between_units(json *writer, const struct manifest *manifest) {
         const int c = row / UNIT_KINDS, kind = row % UNIT_KINDS;
         const struct rank_class *class = &manifest->plan->classes[c];
         int64_t count = 0, bytes = 0, prefetched = 0;
-        for (int i = 0; i < graph->order.n; i++) {
-            const struct node *node = &graph->nodes.at[graph->order.at[i]];
+        GRAPH_EACH(graph, i, const struct node *node) {
             if (!is_between_units(manifest, class, node, kind)) continue;
             count += times_of(manifest, node);
             prefetched += is_prefetched(node) ? times_of(manifest, node) : 0;
@@ -433,8 +429,7 @@ static void put_communication(json *writer, const struct manifest *manifest) {
     for (int kind = 0; kind < NKINDS; kind++)
         for (int axis = 0; axis < graph->mesh.naxes; axis++) {
             int64_t count = 0, begun = 0, prefetched = 0, bytes = 0;
-            for (int i = 0; i < graph->order.n; i++) {
-                const struct node *node = &graph->nodes.at[graph->order.at[i]];
+            GRAPH_EACH(graph, i, const struct node *node) {
                 if (node->op->id != kinds[kind].op || attr_int(node, "mesh", -1) != axis) continue;
                 count += times_of(manifest, node);
                 begun += !is_prefetched(node) && attr_int(node, "begun", 0);
@@ -468,8 +463,7 @@ static void put_scope(json *writer, const struct graph *graph, const char *node)
 static void put_nodes(json *writer, const struct manifest *manifest) {
     const struct plan *decided = manifest->decided;
     rt_json_key_open(writer, "nodes", '[', RT_JSON_LINES);
-    for (int i = 0; i < decided->nodes.n; i++) {
-        const struct plan_node *node = &decided->nodes.at[i];
+    VEC_EACH(&decided->nodes, i, const struct plan_node *node) {
         rt_json_open(writer, '{', RT_JSON_INLINE);
         rt_json_key_text(writer, "name", node->name);
         put_scope(writer, manifest->plan->graph, node->name);
@@ -509,8 +503,7 @@ static void put_instructions(json *writer, const struct rankplan *plan) {
     const struct graph *graph = plan->graph;
     int *next, *first = chain_members(graph, &next);
     rt_json_key_open(writer, "instructions", '[', RT_JSON_LINES);
-    for (int i = 0; i < graph->order.n; i++) {
-        const struct node *node = &graph->nodes.at[graph->order.at[i]];
+    GRAPH_EACH(graph, i, const struct node *node) {
         if (plan->moves_nothing[graph->order.at[i]]) continue;
         rt_json_open(writer, '{', RT_JSON_INLINE);
         rt_json_key_text(writer, "node", node->name);
@@ -670,8 +663,7 @@ static void put_weights(json *writer, const struct graph *graph, const struct sl
 
 static void put_files(json *writer, const struct program *program) {
     rt_json_key_open(writer, "files", '[', RT_JSON_LINES);
-    for (int i = 0; i < program->files.n; i++) {
-        const struct program_file *file = &program->files.at[i];
+    VEC_EACH(&program->files, i, const struct program_file *file) {
         char hex[RT_HASH_HEX];
         if (file->bytes) rt_hash_bytes(file->bytes, file->count, hex);
         rt_json_open(writer, '{', RT_JSON_INLINE);

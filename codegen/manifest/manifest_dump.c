@@ -102,8 +102,7 @@ static void find_moments(struct dumper *d) {
     int number = 0;
     d->next.n = 0;
     for (int t = 0; t < graph->tensors.n; t++) d->moments[t] = (struct moment){UNKNOWN, true, PHASE_FORWARD};
-    for (int i = 0; i < graph->order.n; i++) {
-        const struct node *node = &graph->nodes.at[graph->order.at[i]];
+    GRAPH_EACH(graph, i, const struct node *node) {
         const bool view = d->plan->moves_nothing[graph->order.at[i]];
         const int current = view ? -1 : number++;
         if (!rankplan_part(d->class, node)) continue;
@@ -167,8 +166,7 @@ static struct listed list_tensors(const struct rankplan *plan) {
     const struct graph *graph = plan->graph;
     struct listed listed = {.tensors = ARENA_ARRAY(graph->arena, int, graph->tensors.n + 1),
                             .seen = ARENA_ARRAY(graph->arena, bool, graph->tensors.n + 1)};
-    for (int i = 0; i < graph->order.n; i++) {
-        const struct node *node = &graph->nodes.at[graph->order.at[i]];
+    GRAPH_EACH(graph, i, const struct node *node) {
         list_all(&listed, plan, node->ninputs, node->inputs);
         list_all(&listed, plan, node->noutputs, node->outputs);
     }

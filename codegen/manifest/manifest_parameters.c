@@ -98,8 +98,7 @@ void manifest_put_parameters(json *writer, const struct rankplan *plan, const st
     const struct graph *graph = plan->graph;
     const enum fate *fates = find_fates(graph);
     rt_json_key_open(writer, "parameters", '[', RT_JSON_LINES);
-    for (int i = 0; i < plan->weights.n; i++) {
-        const int weight = plan->weights.at[i];
+    VEC_EACH_VALUE(&plan->weights, i, const int weight) {
         const struct tensor *tensor = &graph->tensors.at[weight];
         const enum fate fate = fates[weight];
         if (tensor->kind != TENSOR_WEIGHT || tensor->constant || !rt_dtype_is_float(tensor->dtype) || fate == STATISTIC)

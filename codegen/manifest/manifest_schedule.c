@@ -46,8 +46,7 @@ static void put_runs(struct rt_json_writer *writer, const struct graph *graph, c
     rt_json_key_open(writer, "runs", '[', RT_JSON_LINES);
     for (int c = 0; c < graph->schedules.n; c++) {
         rt_json_open(writer, '[', RT_JSON_INLINE);
-        for (int i = 0; i < timeline->runs.n; i++) {
-            const struct timeline_run *run = &timeline->runs.at[i];
+        VEC_EACH(&timeline->runs, i, const struct timeline_run *run) {
             const struct segment *segment = &graph->segments.at[run->segment];
             if (run->coordinate != c) continue;
             rt_json_open(writer, '[', RT_JSON_INLINE);

@@ -182,8 +182,7 @@ struct speller {
 
 static void find_aliases(struct speller *speller, const struct size_names *names) {
     struct extents *extents = speller->extents;
-    for (int i = 0; i < names->all.n; i++) {
-        const struct size_name *size = &names->all.at[i];
+    VEC_EACH(&names->all, i, const struct size_name *size) {
         struct alias alias = {.name = size->name, .kind = ALIAS_FIXED};
         if (open_is(extents->open, size->value))
             alias.kind = open_names_alone(extents->open, size->value) ? ALIAS_EXTENT : ALIAS_MADE;
@@ -194,10 +193,8 @@ static void find_aliases(struct speller *speller, const struct size_names *names
 }
 
 static struct alias *alias_of(struct speller *speller, const char *name, size_t length) {
-    for (int i = 0; i < speller->aliases.n; i++) {
-        struct alias *alias = &speller->aliases.at[i];
+    VEC_EACH(&speller->aliases, i, struct alias *const alias)
         if (strlen(alias->name) == length && memcmp(alias->name, name, length) == 0) return alias;
-    }
     return NULL;
 }
 
@@ -381,8 +378,7 @@ static const char *range_said(struct arena *arena, const struct open_range *rang
 }
 
 static void bind_limits(const struct extents *extents, struct tmpl_env *env) {
-    for (int i = 0; i < extents->open->limits.n; i++) {
-        const struct open_limit *limit = &extents->open->limits.at[i];
+    VEC_EACH(&extents->open->limits, i, const struct open_limit *limit) {
         struct tmpl_env *entry = tmpl_entry(env, "limits");
         tmpl_set(
             entry, "said",
@@ -402,8 +398,7 @@ void extents_bind(struct extents *extents, struct tmpl_env *env) {
     tmpl_set(env, "limited", "");
     if (!extents) return;
     struct strbuf members = {.arena = extents->arena};
-    for (int i = 0; i < extents->open->all.n; i++) {
-        const struct open_size *size = &extents->open->all.at[i];
+    VEC_EACH(&extents->open->all, i, const struct open_size *size) {
         struct tmpl_env *entry = tmpl_entry(env, "open_sizes");
         tmpl_set(entry, "size", extents->words.at[i]);
         tmpl_set(entry, "said", str_is_plain(size->name) ? size->name : "");
@@ -423,8 +418,7 @@ void extents_bind(struct extents *extents, struct tmpl_env *env) {
     tmpl_set(env, "size_members", strbuf_text(&members));
     tmpl_setf(env, "nsizes", "%d", extents->open->all.n);
     tmpl_setf(env, "nextents", "%d", extents->all.n);
-    for (int i = 0; i < extents->all.n; i++) {
-        const struct extent *extent = &extents->all.at[i];
+    VEC_EACH(&extents->all, i, const struct extent *extent) {
         struct tmpl_env *entry = tmpl_entry(env, "extents");
         tmpl_set(entry, "extent", extent->name);
         tmpl_set(entry, "meaning",

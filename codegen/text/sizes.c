@@ -137,8 +137,7 @@ static bool is_made(const struct graph *graph, int64_t extent) {
 /* Samples, and positions of tokens. */
 static void name_inputs(struct sizes *sizes) {
     const struct graph *graph = sizes->graph;
-    for (int i = 0; i < graph->inputs.n; i++) {
-        const int input = graph->inputs.at[i];
+    VEC_EACH_VALUE(&graph->inputs, i, const int input) {
         const struct tensor *t = &graph->tensors.at[input];
         if (t->ndim < 2) continue;
         name_size(sizes, input, 0, "B", "samples");
@@ -225,8 +224,7 @@ static const struct role {
 static void name_operands(struct sizes *sizes) {
     const struct graph *graph = sizes->graph;
     for (size_t r = 0; r < sizeof roles / sizeof *roles; r++)
-        for (int i = 0; i < graph->order.n; i++) {
-            const struct node *node = &graph->nodes.at[graph->order.at[i]];
+        GRAPH_EACH(graph, i, const struct node *node) {
             if (roles[r].is(sizes, node))
                 name_size(sizes, node->inputs[roles[r].operand], roles[r].dim, roles[r].name, roles[r].what);
         }
@@ -251,8 +249,7 @@ static void name_predictions(struct sizes *sizes) {
  * features of positions. */
 static void name_hidden(struct sizes *sizes) {
     const struct graph *graph = sizes->graph;
-    for (int i = 0; i < graph->order.n; i++) {
-        const struct node *node = &graph->nodes.at[graph->order.at[i]];
+    GRAPH_EACH(graph, i, const struct node *node) {
         if (node->phase != PHASE_FORWARD || !multiplies_by_weights(sizes, node)) continue;
         const int from = node->inputs[0], to = node->outputs[0];
         if (is_called(sizes, to, -1, "C") && !sizes->of[root_of(sizes, item_at(sizes, from, -1))].nfactors)
@@ -273,8 +270,7 @@ struct sizes *sizes_find(const struct graph *graph) {
     sizes->of = ARENA_ARRAY(arena, struct size, items + 1);
     for (int i = 0; i < items; i++) sizes->parent[i] = i;
     if (graph->operators.n) return sizes; /* their sources may define macros of any name */
-    for (int i = 0; i < graph->order.n; i++) {
-        const struct node *node = &graph->nodes.at[graph->order.at[i]];
+    GRAPH_EACH(graph, i, const struct node *node) {
         struct dims dims;
         if (dims_bind(arena, graph, node, &dims, NULL) < 0) continue;
         join_factors(sizes, node, &dims, item);

@@ -133,10 +133,8 @@ static bool is_id(const char *text) {
 
 static void take_stops(struct generate *generate) {
     const struct option_texts *given = &generate->cli->options->stops;
-    for (int i = 0; i < given->all.n; i++) {
-        const char *stop = given->all.at[i];
+    VEC_EACH_VALUE(&given->all, i, const char *stop)
         VEC_PUSH(generate->cli->arena, is_id(stop) ? &generate->ids.all : &generate->stops.all, stop);
-    }
 }
 
 /* Reads it if there is one; where a text is to be understood there must be. */
@@ -162,8 +160,7 @@ static struct prompt_files sort_inputs(struct generate *generate) {
     const struct option_files *inputs = &generate->cli->options->inputs;
     const bool encoded = generate->encoders != NULL;
     struct prompt_files files = {0};
-    for (int i = 0; i < inputs->all.n; i++) {
-        const struct option_file *input = &inputs->all.at[i];
+    VEC_EACH(&inputs->all, i, const struct option_file *input) {
         if (encoded && encoders_take(generate->encoders, input)) continue;
         if (has_role(generate, input->name, RT_ROLE_IDS, encoded ? "decoder_input_ids" : "input_ids"))
             files.ids = input->path;

@@ -119,8 +119,7 @@ static void take_file(struct encoders *encoders, const struct option_file *input
 }
 
 bool encoders_take(struct encoders *encoders, const struct option_file *input) {
-    for (int i = 0; i < encoders->all.n; i++) {
-        const struct encoder *encoder = &encoders->all.at[i];
+    VEC_EACH(&encoders->all, i, const struct encoder *encoder) {
         const enum rt_role role = generation_role(input->name, encoder->decoder_ids);
         if (!input_named(encoder, input->name) || (encoder->decodes && role == RT_ROLE_IDS)) continue;
         if (!encoder->decodes && role == RT_ROLE_IDS)
@@ -251,8 +250,7 @@ static int64_t source_width(const struct encoders *encoders) {
     int64_t width = 0;
     for (int i = 0; i < encoders->encoded.source->all.n; i++)
         if (encoders->encoded.source->all.at[i].ids.n > width) width = encoders->encoded.source->all.at[i].ids.n;
-    for (int i = 0; i < encoders->all.n; i++) {
-        const struct encoder *encoder = &encoders->all.at[i];
+    VEC_EACH(&encoders->all, i, const struct encoder *encoder) {
         const struct rt_json *ids = encoder->decodes ? NULL : input_with(encoder, RT_ROLE_IDS);
         if (ids && input_with(encoder, RT_ROLE_MASK)) return ports_extent(&encoder->ports, ids, 1, width);
     }
@@ -305,8 +303,7 @@ int encoders_link(struct encoders *encoders, const struct compiled_model *decode
 }
 
 static void add_files(const struct encoders *encoders, const struct links *links, struct option_files *files) {
-    for (int i = 0; i < links->all.n; i++) {
-        const struct link *link = &links->all.at[i];
+    VEC_EACH(&links->all, i, const struct link *link) {
         const struct option_file file = {link->input, encoders->values.at[link->value].path};
         VEC_PUSH(encoders->cli->arena, &files->all, file);
     }

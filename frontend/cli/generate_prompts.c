@@ -82,8 +82,7 @@ int prompts_of_texts(struct token_rows *rows, const struct option_texts *texts, 
 
 const char *prompts_text(const struct token_rows *rows, struct cli *cli) {
     struct strbuf text = {.arena = cli->arena};
-    for (int r = 0; r < rows->all.n; r++) {
-        const struct token_row *row = &rows->all.at[r];
+    VEC_EACH(&rows->all, r, const struct token_row *row) {
         for (int i = 0; i < row->ids.n; i++) strbuf_printf(&text, "%s%" PRId64, i ? " " : "", row->ids.at[i]);
         strbuf_printf(&text, "\n");
     }

@@ -35,8 +35,7 @@ static size_t find_stop(const struct texts *texts, const struct strbuf *text, si
 /* The bytes of the text that cannot be the beginning of a stop. */
 static size_t certain(const struct texts *texts, const struct strbuf *text) {
     size_t kept = 0;
-    for (int i = 0; i < texts->stops->all.n; i++) {
-        const char *stop = texts->stops->all.at[i];
+    VEC_EACH_VALUE(&texts->stops->all, i, const char *stop) {
         const size_t most = strlen(stop) - 1;
         for (size_t n = text->length < most ? text->length : most; n > kept; n--)
             if (memcmp(text->text + text->length - n, stop, n) == 0) kept = n;

@@ -44,8 +44,7 @@ const char *run_sizes_add(struct options *options, const struct option_sizes *si
     const struct rt_json *manifest = document ? rt_json_root(document) : NULL;
     const char *said = "";
     VEC_UNSHARE(arena, &options->dims.all);
-    for (int i = 0; i < sizes->all.n; i++) {
-        const struct option_size *size = &sizes->all.at[i];
+    VEC_EACH(&sizes->all, i, const struct option_size *size) {
         const struct open_range range = range_for(size->range.most, bounds, manifest, size->name);
         VEC_PUSH(arena, &options->dims.all, ((struct option_size){size->name, range}));
         said = arena_printf(arena, "%s%s%s=%s", said, i ? ", " : "",

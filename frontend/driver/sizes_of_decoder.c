@@ -77,8 +77,7 @@ int driver_sizes_of_decoder(const struct options *options, int64_t rows, int64_t
     for (int i = 0; i < dims.all.n; i++)
         if (generation_role(dims.all.at[i].input, false) == RT_ROLE_IDS)
             *(dims.all.at[i].dim ? &bounds.columns : &bounds.batch) = dims.all.at[i].name;
-    for (int i = 0; i < dims.all.n; i++) {
-        const struct import_open_dim *dim = &dims.all.at[i];
+    VEC_EACH(&dims.all, i, const struct import_open_dim *dim) {
         struct open_range range;
         if (is_plain(dim->name) && !option_has_size(&options->dims, dim->name) && !option_has_size(out, dim->name) &&
             range_of(&bounds, dim, &range))

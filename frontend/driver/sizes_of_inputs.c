@@ -36,8 +36,7 @@ int driver_sizes_of_inputs(const struct options *options, struct arena *arena, s
     diags_init(&diags, arena);
     *out = (struct option_sizes){0};
     if (options->model_config || rt_has_suffix(options->operand, ".rir") || job_open(&job) < 0) return -1;
-    for (int i = 0; i < options->inputs.all.n; i++) {
-        const struct option_file *input = &options->inputs.all.at[i];
+    VEC_EACH(&options->inputs.all, i, const struct option_file *input) {
         struct import_dim dims[RT_MAX_NDIM];
         struct rt_tensor tensor;
         int n;

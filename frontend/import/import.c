@@ -84,8 +84,7 @@ static void report(struct import *import, const struct reason *reason) {
     struct strbuf names = {.arena = import->arena};
     const struct missing *first = NULL;
     int count = 0;
-    for (int i = 0; i < import->missing.n; i++) {
-        const struct missing *missing = &import->missing.at[i];
+    VEC_EACH(&import->missing, i, const struct missing *missing) {
         if (missing->code != reason->code) continue;
         if (!first) first = missing;
         if (count++ < MOST_NAMED)
@@ -118,8 +117,7 @@ static void import_index_user(struct import *import) {
     map_init(&import->user_index, import->arena);
     if (!declared) return;
     import->user_rows = ARENA_ARRAY(import->arena, struct onnx_op, declared->operators.n + 1);
-    for (int i = 0; i < declared->operators.n; i++) {
-        struct user_op *user = declared->operators.at[i];
+    VEC_EACH_VALUE(&declared->operators, i, struct user_op *const user) {
         import->user_rows[i] = (struct onnx_op){.domain = "",
                                                 .name = user->op.name,
                                                 .since = 1,
@@ -267,10 +265,8 @@ static bool is_of_operands(const struct diagnostic *item) {
 static int fail(struct import *import, const struct frame *frame, struct lower *lower) {
     struct failure failure = {.misfit = import->unsupported == frame->unsupported};
     diags_take(import->diags, frame->diagnostics, &failure.diags);
-    for (int i = 0; i < failure.diags.all.n; i++) {
-        const struct diagnostic *item = &failure.diags.all.at[i];
+    VEC_EACH(&failure.diags.all, i, const struct diagnostic *item)
         if (item->severity == RT_SEVERITY_ERROR && !is_of_operands(item)) failure.misfit = false;
-    }
     if (!failure.diags.errors) failure.misfit = false; /* it reads a value of a node that failed before */
     return frame->failed(lower, frame->state, &failure);
 }
@@ -521,13 +517,11 @@ static int import_once(struct arena *arena, struct diags *diags, struct onnx_mod
 }
 
 static void say_equalities(struct diags *diags, const struct onnx_model *model, const struct equalities *equalities) {
-    for (int i = 0; i < equalities->all.n; i++) {
-        const struct equality *equality = &equalities->all.at[i];
+    VEC_EACH(&equalities->all, i, const struct equality *equality) {
         diag_remark(diags, model->place, "dimension %s is %s", diag_quote(diags, equality->name),
                     open_text(equality->from, diags->arena, equality->value, NULL, false));
     }
-    for (int i = 0; i < equalities->limits.n; i++) {
-        const struct limited *limited = &equalities->limits.at[i];
+    VEC_EACH(&equalities->limits, i, const struct limited *limited) {
         diag_remark(diags, model->place, "%s is at most %lld",
                     open_plain(limited->from, diags->arena, limited->limit.value), (long long)limited->limit.most);
     }

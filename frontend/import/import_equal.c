@@ -8,10 +8,8 @@
 enum { MOST_PRODUCERS = 32 /* of an index, one after the other */, UNKNOWN = -1 };
 
 const struct equality *equality_of(const struct equalities *equalities, const char *name, size_t length) {
-    for (int i = 0; i < equalities->all.n; i++) {
-        const struct equality *equality = &equalities->all.at[i];
+    VEC_EACH(&equalities->all, i, const struct equality *equality)
         if (strlen(equality->name) == length && memcmp(equality->name, name, length) == 0) return equality;
-    }
     return NULL;
 }
 

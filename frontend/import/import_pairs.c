@@ -268,8 +268,7 @@ static int apply(struct pairs *pairs) {
     if (graph->counted.n)
         return diag_error(pairs->import->diags, 441, EXIT_UNSUPPORTED, pairs->import->model->place,
                           "a model whose outputs have sizes that depend on data keeps no state");
-    for (int i = 0; i < pairs->all.n; i++) {
-        const struct pair *pair = &pairs->all.at[i];
+    VEC_EACH(&pairs->all, i, const struct pair *pair) {
         graph->tensors.at[pair->input].kind = TENSOR_STATE;
         graph_add_update(graph, pair->input, graph->outputs.at[pair->output]);
         remove_input(graph, pair->input);

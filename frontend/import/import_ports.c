@@ -162,8 +162,7 @@ int import_ports(struct import *import) {
 }
 
 void import_boundaries(struct import *import, struct scope *scope) {
-    for (int i = 0; i < import->boundaries.n; i++) {
-        const struct boundary *boundary = &import->boundaries.at[i];
+    VEC_EACH(&import->boundaries, i, const struct boundary *boundary) {
         int *items = ARENA_ARRAY(import->arena, int, boundary->n + 2), id = POISONED;
         bool known = !boundary->poisoned;
         for (int k = 0; k < boundary->n; k++) {

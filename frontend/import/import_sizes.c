@@ -335,8 +335,7 @@ static int contradicts(struct import *import, const struct size *size, const cha
 static struct open_range whole_range(const struct sizes *sizes, const struct size *size) {
     struct import *import = sizes->import;
     struct open_range range = size->range;
-    for (int i = 0; i < import->equalities->all.n; i++) {
-        const struct equality *equality = &import->equalities->all.at[i];
+    VEC_EACH(&import->equalities->all, i, const struct equality *equality) {
         const char *other = equality_other(equality);
         const struct size *same = other && strcmp(other, size->name) == 0 ? find(sizes, equality->name) : NULL;
         if (!same) continue;
@@ -370,8 +369,7 @@ static int64_t value_that_follows(struct sizes *sizes, const struct size *size) 
 static void take_values(struct sizes *sizes) {
     struct import *import = sizes->import;
     for (int follows = 0; follows < 2; follows++)
-        for (int i = 0; i < sizes->all.n; i++) {
-            struct size *size = &sizes->all.at[i];
+        VEC_EACH(&sizes->all, i, struct size *const size) {
             const bool equal = equality_of(import->equalities, size->name, strlen(size->name));
             if (follows != (equal || strpbrk(size->name, OPERATORS))) continue;
             if (follows && (size->size = value_that_follows(sizes, size)) != OPEN) {
@@ -399,8 +397,7 @@ void sizes_init(struct sizes *sizes, struct import *import) {
 
 void sizes_limit(struct sizes *sizes) {
     const struct equalities *equalities = sizes->import->equalities;
-    for (int i = 0; i < equalities->limits.n; i++) {
-        const struct limited *limited = &equalities->limits.at[i];
+    VEC_EACH(&equalities->limits, i, const struct limited *limited) {
         const struct equality same = {NULL, limited->from, limited->limit.value};
         const char *unknown = NULL;
         const int64_t value = equal_size(sizes, &same, &unknown);

@@ -93,8 +93,7 @@ static const char *sizes_text(const struct option_sizes *sizes, struct arena *ar
 
 static const char *shapes_text(const struct option_shapes *shapes, struct arena *arena) {
     struct pair *pairs = ARENA_ARRAY(arena, struct pair, shapes->all.n);
-    for (int i = 0; i < shapes->all.n; i++) {
-        const struct option_shape *shape = &shapes->all.at[i];
+    VEC_EACH(&shapes->all, i, const struct option_shape *shape) {
         struct strbuf sizes = {.arena = arena};
         for (int d = 0; d < shape->ndim; d++)
             strbuf_printf(&sizes, "%s%s", d ? "," : "", open_range_text(arena, &shape->sizes[d]));

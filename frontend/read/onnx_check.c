@@ -91,8 +91,7 @@ static int expand(struct functions *functions) {
 }
 
 static void report_recursion(struct functions *functions) {
-    for (int c = 0; c < functions->calls.n; c++) {
-        const struct check_call *call = &functions->calls.at[c];
+    VEC_EACH(&functions->calls, c, const struct check_call *call) {
         if (call->caller >= 0 && functions->waits[call->caller] && functions->waits[call->callee])
             functions->callee[call->caller] = call->callee;
     }
@@ -203,8 +202,7 @@ static void check_import(struct check *check, const Onnx__OperatorSetIdProto *im
 
 /* True if a node of the main graph or of its subgraphs is in the default domain. */
 static bool uses_default_domain(const struct check *check) {
-    for (int s = 0; s < check->scopes.n; s++) {
-        const struct check_scope *scope = &check->scopes.at[s];
+    VEC_EACH(&check->scopes, s, const struct check_scope *scope) {
         for (int i = 0; scope->root < 0 && i < scope->nnodes; i++)
             if (!*onnx_domain(scope->nodes[i]->domain)) return true;
     }

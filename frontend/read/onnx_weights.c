@@ -237,10 +237,8 @@ static int read_map(struct weights *w, const char *path) {
 }
 
 static bool matches(struct weights *w, enum rule_kind kind, const char *name) {
-    for (int i = 0; i < w->rules.n; i++) {
-        struct rule *rule = &w->rules.at[i];
+    VEC_EACH(&w->rules, i, struct rule *const rule)
         if (rule->kind == kind && fnmatch(rule->left, name, 0) == 0) return rule->used = true;
-    }
     return false;
 }
 
@@ -252,8 +250,7 @@ static int find_source(struct weights *w, const char *name) {
 
 /* The source under the name itself, or with another prefix. */
 static int find_named(struct weights *w, const char *name) {
-    for (int i = 0; i < w->rules.n; i++) {
-        struct rule *rule = &w->rules.at[i];
+    VEC_EACH(&w->rules, i, struct rule *const rule) {
         const size_t length = strlen(rule->left);
         if (rule->kind != RULE_PREFIX || strncmp(name, rule->left, length) != 0) continue;
         rule->used = true;

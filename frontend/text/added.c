@@ -84,8 +84,7 @@ static int make_set(struct reader *reader, const struct place *place, struct add
                     struct prefixes *set) {
     struct prefix *texts = ARENA_ARRAY(reader->arena, struct prefix, added->tokens.n);
     int n = 0;
-    for (int i = 0; i < added->tokens.n; i++) {
-        const struct added_token *token = &added->tokens.at[i];
+    VEC_EACH(&added->tokens, i, const struct added_token *token) {
         if (token->normalized == normalized && added_of_id(added, token->id) == token)
             texts[n++] = (struct prefix){token->shown, token->id};
     }

@@ -138,8 +138,7 @@ static int decode_metaspace(const struct part *part, struct work *work, struct t
 
 static int decode_wordpiece(const struct part *part, struct work *work, struct texts *texts) {
     const struct span prefix = part->text;
-    for (int i = 0; i < texts->n; i++) {
-        struct span *text = &texts->at[i];
+    VEC_EACH(texts, i, struct span *const text) {
         const bool continues = text->bytes >= prefix.bytes && memcmp(text->at, prefix.at, prefix.bytes) == 0;
         if (i && continues) {
             *text = (struct span){text->at + prefix.bytes, text->bytes - prefix.bytes};
@@ -177,8 +176,7 @@ static int decode_replace(const struct part *part, struct work *work, struct tex
         if (pattern_find(part->pattern, work, texts->at[i], &ranges)) return -1;
         if (ranges.n == 1 && !ranges.at[0].match) continue;
         struct strbuf out = {.arena = work->arena};
-        for (int r = 0; r < ranges.n; r++) {
-            const struct range *range = &ranges.at[r];
+        VEC_EACH(&ranges, r, const struct range *range) {
             if (range->match)
                 strbuf_add(&out, part->text.at, part->text.bytes);
             else
@@ -198,8 +196,7 @@ static bool ends_with(struct span text, struct span end) {
 static int decode_strip(const struct part *part, struct work *work, struct texts *texts) {
     const struct span content = part->text;
     (void)work;
-    for (int i = 0; i < texts->n; i++) {
-        struct span *text = &texts->at[i];
+    VEC_EACH(texts, i, struct span *const text) {
         for (int64_t n = 0; n < part->count && text->bytes >= content.bytes; n++) {
             if (memcmp(text->at, content.at, content.bytes) != 0) break;
             *text = (struct span){text->at + content.bytes, text->bytes - content.bytes};

@@ -138,8 +138,7 @@ static int normalize_replace(const struct part *part, struct work *work, struct 
     struct text made = {.origin = 0};
     if (pattern_find(part->pattern, work, text->span, &ranges)) return -1;
     struct strbuf out = {.arena = work->arena};
-    for (int i = 0; i < ranges.n; i++) {
-        const struct range *range = &ranges.at[i];
+    VEC_EACH(&ranges, i, const struct range *range) {
         const size_t bytes = range->to - range->from;
         if (work_too_long(work, out.length + bytes + part->text.bytes)) return -1;
         if (range->match)

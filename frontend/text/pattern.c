@@ -136,8 +136,7 @@ int pattern_find(const struct pattern *pattern, struct work *work, struct span t
 static void join(struct ranges *ranges, bool (*joins)(bool before, bool match)) {
     int kept = 0;
     bool before = false;
-    for (int i = 0; i < ranges->n; i++) {
-        const struct range range = ranges->at[i];
+    VEC_EACH_VALUE(ranges, i, const struct range range) {
         if (kept && joins(before, range.match))
             ranges->at[kept - 1].to = range.to;
         else
@@ -161,8 +160,7 @@ static void reverse(struct ranges *ranges) {
         ranges->at[i] = ranges->at[j];
         ranges->at[j] = range;
     }
-    for (int i = 0; i < ranges->n; i++) {
-        const struct range range = ranges->at[i];
+    VEC_EACH_VALUE(ranges, i, const struct range range) {
         ranges->at[i].from = range.to;
         ranges->at[i].to = range.from;
     }

@@ -212,8 +212,7 @@ int pretokenize(const struct parts *parts, struct work *work, struct pieces *pie
     for (int i = 0; i < parts->n; i++) {
         struct pieces made = {0};
         size_t bytes = 0;
-        for (int p = 0; p < pieces->n; p++) {
-            const struct piece *piece = &pieces->at[p];
+        VEC_EACH(pieces, p, const struct piece *piece) {
             const int first = made.n;
             int kept = first;
             if (piece->id >= 0)

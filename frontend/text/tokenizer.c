@@ -64,8 +64,7 @@ static int split(const struct tokenizer *tokenizer, struct work *work, struct sp
     int32_t code;
     const struct text whole = {text, text.bytes ? (size_t)utf8_get(text.at, &code) : 0};
     added_split(added, &added->literal, work, &whole, &literal);
-    for (int i = 0; i < literal.n; i++) {
-        struct piece *piece = &literal.at[i];
+    VEC_EACH(&literal, i, struct piece *const piece) {
         if (piece->id >= 0) {
             VEC_PUSH(work->arena, pieces, *piece);
             continue;
@@ -79,8 +78,7 @@ static int split(const struct tokenizer *tokenizer, struct work *work, struct sp
 static int encode(struct tokenizer *tokenizer, struct work *work, struct span text, struct token_ids *ids) {
     struct pieces pieces = {0};
     if (split(tokenizer, work, utf8_repair(work->arena, text), &pieces)) return -1;
-    for (int i = 0; i < pieces.n; i++) {
-        const struct piece *piece = &pieces.at[i];
+    VEC_EACH(&pieces, i, const struct piece *piece) {
         if (piece->id >= 0)
             VEC_PUSH(work->arena, ids, piece->id);
         else if (model_encode(&tokenizer->model, work, piece->text.span, ids))

@@ -105,8 +105,7 @@ enum exit_code diags_exit(const struct diags *diags) {
 }
 
 void diags_print(const struct diags *diags, FILE *out, enum rt_diagnostic_style style, enum rt_severity least) {
-    for (int i = 0; i < diags->all.n; i++) {
-        const struct diagnostic *item = &diags->all.at[i];
+    VEC_EACH(&diags->all, i, const struct diagnostic *item) {
         const struct rt_diagnostic line = {item->severity, item->code,     item->text,
                                            item->where,    item->notes.at, item->notes.n};
         if (item->severity <= least) rt_diagnostic_print(&line, out, style);

@@ -84,8 +84,7 @@ static int by_place(const void *left, const void *right) {
 static void keep_shortest_periods(struct finder *f) {
     int kept = 0;
     if (f->runs.n) qsort(f->runs.at, (size_t)f->runs.n, sizeof *f->runs.at, by_place);
-    for (int i = 0; i < f->runs.n; i++) {
-        const struct run *run = &f->runs.at[i];
+    VEC_EACH(&f->runs, i, const struct run *run) {
         if (!kept || f->runs.at[kept - 1].first != run->first || f->runs.at[kept - 1].end != run->end)
             f->runs.at[kept++] = *run;
     }

@@ -28,6 +28,15 @@
         (vec)->capacity = (vec)->n;                                                                                    \
     } while (0)
 
+/* A loop of one variable that each round declares anew: going_i is false in a round's body, unless that breaks off. */
+#define EACH_ROUND(i, first, more, step, ...)                                                                          \
+    for (int i = first, going_##i = 1; going_##i && (more); going_##i = !going_##i, i += (step))                       \
+        for (__VA_ARGS__; going_##i; going_##i = 0)
+
+/* for (int i = 0; i < vec->n; i++) with the element declared: VEC_EACH(&plan->files, i, const struct file *file). */
+#define VEC_EACH(vec, i, ...)       EACH_ROUND(i, 0, i < (vec)->n, 1, __VA_ARGS__ = &(vec)->at[i])
+#define VEC_EACH_VALUE(vec, i, ...) EACH_ROUND(i, 0, i < (vec)->n, 1, __VA_ARGS__ = (vec)->at[i])
+
 static inline void *vec_grow(struct arena *arena, const void *old, int n, int *capacity, size_t size) {
     *capacity = *capacity ? *capacity * 2 : 8;
     void *grown = arena_alloc(arena, (size_t)*capacity, size);

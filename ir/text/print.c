@@ -359,14 +359,12 @@ static void print_ends(struct printer *p) {
         if (i >= graph->outputs.n - graph->nmetrics) strbuf_puts(&p->out, " metric");
         strbuf_putc(&p->out, '\n');
     }
-    for (int i = 0; i < graph->updates.n; i++) {
-        const struct update *update = &graph->updates.at[i];
+    VEC_EACH(&graph->updates, i, const struct update *update) {
         print_source(p, update->weight);
         print_source(p, update->value);
         strbuf_printf(&p->out, "update %%%d <- %%%d\n", p->number[update->weight], p->number[update->value]);
     }
-    for (int i = 0; i < graph->parameters.n; i++) {
-        const struct parameter *parameter = &graph->parameters.at[i];
+    VEC_EACH(&graph->parameters, i, const struct parameter *parameter) {
         print_source(p, parameter->weight);
         print_source(p, parameter->gradient);
         strbuf_printf(&p->out, "parameter %%%d %%%d\n", p->number[parameter->weight], p->number[parameter->gradient]);
@@ -471,8 +469,7 @@ const char *text_print_blocks(struct arena *arena, const struct graph *graph) {
     struct blocks blocks;
     print_graph(&p, arena, graph);
     blocks_find(graph, arena, node_kinds(graph, arena, ALIKE), 0, graph->order.n, &blocks);
-    for (int b = 0; b < blocks.all.n; b++) {
-        const struct block *block = &blocks.all.at[b];
+    VEC_EACH(&blocks.all, b, const struct block *block) {
         strbuf_printf(&p.out, "# block kind=%d order=%d..%d nodes=%d times=%d\n", block->kind, block->first,
                       block->first + block->nodes * block->times, block->nodes, block->times);
         for (int j = 0; j < block->nodes; j++) print_block_node(&p, &blocks, block, j);

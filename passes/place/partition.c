@@ -219,8 +219,7 @@ static bool regroup_sums(struct graph *graph) {
                            .before_it = ARENA_ARRAY(graph->arena, int, graph->nodes.n + 1),
                            .moved = ARENA_ARRAY(graph->arena, bool, graph->nodes.n + 1)};
     for (int t = 0; t < graph->tensors.n; t++) r.place[t] = -1;
-    for (int i = 0; i < graph->order.n; i++) {
-        const struct node *node = &graph->nodes.at[graph->order.at[i]];
+    GRAPH_EACH(graph, i, const struct node *node) {
         r.after[i] = -1;
         for (int k = 0; k < node->noutputs; k++) r.place[node->outputs[k]] = i;
     }
@@ -248,8 +247,7 @@ static bool is_partial_sum(const struct graph *graph, int tensor, int axis) {
 /* Per tensor: true for gradients that only accumulations and later phases read, possibly through linear nodes. */
 static const bool *find_gradients(const struct graph *graph, const struct uses *uses) {
     bool *gradient = ARENA_ARRAY(graph->arena, bool, graph->tensors.n + 1);
-    for (int i = graph->order.n - 1; i >= 0; i--) {
-        const struct node *node = &graph->nodes.at[graph->order.at[i]];
+    GRAPH_EACH_BACK(graph, i, const struct node *node) {
         const int tensor = node->outputs[0];
         bool waits = node->phase == PHASE_BACKWARD && uses->first[tensor] < uses->first[tensor + 1];
         for (int u = uses->first[tensor]; u < uses->first[tensor + 1] && waits; u++) {
@@ -383,8 +381,7 @@ static void hold_partial(const struct partition *p, const struct node *node, int
 static void lay_out(struct partition *p) {
     struct graph *graph = p->graph;
     struct arena *scratch = arena_scratch(graph->arena);
-    for (int i = 0; i < graph->order.n; i++) {
-        struct node *node = &graph->nodes.at[graph->order.at[i]];
+    GRAPH_EACH(graph, i, struct node *const node) {
         struct dims dims;
         dims_bind_checked(scratch, graph, node, &dims);
         for (int axis = 0; axis < mesh_layout_axes(&graph->mesh); axis++) {
@@ -456,9 +453,7 @@ static int original_before(const struct graph *graph, const bool *everywhere, in
 static void read_originals(const struct graph *graph) {
     if (!graph->train || mesh_axis(&graph->mesh, AXIS_PIPELINE) < 0) return;
     bool *everywhere = stage_recomputed(graph); /* and without communication */
-    for (int i = 0; i < graph->order.n; i++) {
-        const int id = graph->order.at[i];
-        const struct node *node = &graph->nodes.at[id];
+    GRAPH_EACH_ID(graph, id, const struct node *node) {
         everywhere[id] = everywhere[id] && is_everywhere(graph, everywhere, node);
         for (int k = 0; k < node->ninputs; k++)
             node->inputs[k] = original_before(graph, everywhere, node->inputs[k], node->stage);

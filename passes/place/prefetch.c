@@ -95,8 +95,7 @@ static void find_uses(struct prefetch *p) {
 
 /* Adds the gathers along other axes whose results the gathers read. */
 static void find_earlier_axes(struct prefetch *p) {
-    for (int i = 0; i < p->gathers.n; i++) {
-        const struct gather gather = p->gathers.at[i];
+    VEC_EACH_VALUE(&p->gathers, i, const struct gather gather) {
         int id = gather.node;
         do id = producer_of(p, node_at(p, id)->inputs[0]);
         while (id >= 0 && node_at(p, id)->op->id != OP_AllGather);
@@ -120,8 +119,7 @@ static int by_wait(const void *a, const void *b) {
 
 /* Sorts the gathers by their waits. They are then sorted by their starts too, each the same distance ahead. */
 static void choose_places(struct prefetch *p) {
-    for (int i = 0; i < p->gathers.n; i++) {
-        struct gather *gather = &p->gathers.at[i];
+    VEC_EACH(&p->gathers, i, struct gather *const gather) {
         gather->wait = gather->use;
         for (int k = 0; k < gather->later; k++) gather->wait = earlier(gather->wait, p->distance);
         gather->start = earlier(gather->wait, p->distance);

@@ -160,8 +160,7 @@ static int best_runs(const struct pairing *p, const struct machine *machine) {
     int best = 1;
     for (size_t t = 0; t < sizeof tried / sizeof *tried; t++) {
         double seconds = 0;
-        for (int i = 0; i < p->pairs.n; i++) {
-            const struct pair *pair = &p->pairs.at[i];
+        VEC_EACH(&p->pairs, i, const struct pair *pair) {
             const int runs = tried[t] > 1 ? runs_of(p->graph, pair, tried[t]) : 1;
             seconds += seconds_of(p->graph, machine, pair, (int)open_typical(p->graph->open, runs));
         }

@@ -23,8 +23,7 @@ int pass_reduce_onto(struct graph *graph, const struct pass_context *context) {
     const int *readers = graph_readers(graph, graph->arena);
     bool *gone = ARENA_ARRAY(graph->arena, bool, graph->nodes.n + 1);
     (void)context;
-    for (int i = 0; i < graph->order.n; i++) {
-        struct node *node = &graph->nodes.at[graph->order.at[i]];
+    GRAPH_EACH(graph, i, struct node *const node) {
         const int id = reduction_of(graph, readers, node);
         if (id < 0) continue;
         const struct node *reduction = &graph->nodes.at[id];

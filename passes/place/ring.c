@@ -38,8 +38,7 @@ int pass_ring(struct graph *graph, const struct pass_context *context) {
     const int axis = mesh_axis(&graph->mesh, AXIS_CONTEXT);
     int rings = 0, gathered = 0;
     if (context->decisions.attention != ATTENTION_RING || axis < 0 || graph->mesh.axis[axis].size == 1) return 0;
-    for (int i = 0; i < graph->order.n; i++) {
-        struct node *node = &graph->nodes.at[graph->order.at[i]];
+    GRAPH_EACH(graph, i, struct node *const node) {
         const struct op *ring = is_cut(graph, node, axis) ? ring_of(graph, node, axis) : NULL;
         rings += ring != NULL || node->op->ring;
         gathered += !ring && op_is_attention(node->op) && !node->op->ring;

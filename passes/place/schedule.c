@@ -78,8 +78,7 @@ struct ordering {
 static void list_sends(const struct graph *graph, const struct column *column, const struct transfer_ends *ends, int to,
                        struct channel *channel) {
     for (int i = 0; i < column->cells.n; i++)
-        for (int e = 0; e < ends->all.n; e++) {
-            const struct transfer_end *end = &ends->all.at[e];
+        VEC_EACH(&ends->all, e, const struct transfer_end *end) {
             if (is_of_cell(graph, end, &column->cells.at[i], true) &&
                 schedule_home(graph, (int)attr_int(&graph->nodes.at[end->node], "to", 0)) == to)
                 VEC_PUSH(graph->arena, &channel->all, (struct message){end->node, column->cells.at[i].micro, i});
@@ -141,8 +140,7 @@ static struct arrivals order_messages(const struct graph *graph, const struct co
     o.held = ARENA_ARRAY(graph->arena, bool, schedule_chunks(graph) * o.micro_batches + 1);
     o.taken = ARENA_ARRAY(graph->arena, bool, schedule_chunks(graph) * o.micro_batches + 1);
     o.ahead = ARENA_ARRAY(graph->arena, int, schedule_chunks(graph) + 1);
-    for (int i = 0; i < column->cells.n; i++) {
-        const struct cell *cell = &column->cells.at[i];
+    VEC_EACH(&column->cells, i, const struct cell *cell) {
         for (int e = 0; e < o.ends->all.n; e++)
             if (is_of_cell(graph, &o.ends->all.at[e], cell, false)) post_up_to(&o, i, e, cell->micro);
         for (int from = 0; from < coordinates && graph->chunks.n; from++) post_held(&o, i, &o.from[from]);
@@ -270,8 +268,7 @@ static enum rt_slot_kind kind_of_receive(const struct table *t, int end) {
 static bool suffice(const struct table *t, enum rt_slot_kind kind, int chunk, int slots) {
     const struct slot_span span = schedule_slot_span(kind, t->last);
     int *holder = ARENA_ARRAY(t->graph->arena, int, slots), a = 0;
-    for (int i = 0; i < t->column->cells.n; i++) {
-        const struct cell *cell = &t->column->cells.at[i];
+    VEC_EACH(&t->column->cells, i, const struct cell *cell) {
         for (; a < t->arrivals.all.n && t->arrivals.all.at[a].cell == i; a++)
             if (kind == kind_of_receive(t, t->arrivals.all.at[a].end) &&
                 t->ends.all.at[t->arrivals.all.at[a].end].chunk == chunk &&
@@ -293,8 +290,7 @@ static int count_slots(const struct table *t, enum rt_slot_kind kind, int chunk)
 /* True if the chunk's backward segments come in the order of the micro-batches. */
 static bool is_ascending(const struct table *t, int chunk) {
     int before = -1;
-    for (int i = 0; i < t->column->cells.n; i++) {
-        const struct cell *cell = &t->column->cells.at[i];
+    VEC_EACH(&t->column->cells, i, const struct cell *cell) {
         if (cell->chunk != chunk || cell->phase != PHASE_BACKWARD) continue;
         if (cell->micro < before) return false;
         before = cell->micro;

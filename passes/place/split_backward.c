@@ -19,8 +19,7 @@
 /* Per tensor: true if a node that stays in PHASE_BACKWARD reads it. Moves the others to PHASE_WEIGHT. */
 static void move_to_weight_phase(struct graph *graph, bool *needed) {
     const int seed = graph_control(graph, RT_SEED);
-    for (int i = graph->order.n - 1; i >= 0; i--) {
-        struct node *node = &graph->nodes.at[graph->order.at[i]];
+    GRAPH_EACH_BACK(graph, i, struct node *const node) {
         bool stays = schedule_posts(graph, node) || node_reads(node, seed);
         if (node->phase != PHASE_BACKWARD) continue;
         for (int k = 0; k < node->noutputs; k++) stays = stays || (node->outputs[k] >= 0 && needed[node->outputs[k]]);
@@ -36,8 +35,7 @@ static bool is_sum(const struct node *node) {
 
 /* Moves sums back whose operands are all computed before PHASE_WEIGHT. */
 static void keep_sums(struct graph *graph) {
-    for (int i = 0; i < graph->order.n; i++) {
-        struct node *node = &graph->nodes.at[graph->order.at[i]];
+    GRAPH_EACH(graph, i, struct node *const node) {
         bool early = node->phase == PHASE_WEIGHT && is_sum(node), computed = false;
         for (int k = 0; k < node->ninputs && early; k++) {
             const struct node *producer = graph_producer(graph, node->inputs[k]);

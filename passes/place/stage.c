@@ -43,8 +43,7 @@ static void find_holders(struct staging *s) {
     int *update = ARENA_ARRAY(graph->arena, int, graph->tensors.n + 1); /* per tensor: the update of it + 1 */
     s->holds = ARENA_ARRAY(graph->arena, bool, graph->updates.n * s->stages + 1);
     for (int i = 0; i < graph->updates.n; i++) update[graph->updates.at[i].weight] = i + 1;
-    for (int i = 0; i < graph->order.n; i++) {
-        const struct node *node = &graph->nodes.at[graph->order.at[i]];
+    GRAPH_EACH(graph, i, const struct node *node) {
         for (int k = 0; k < node->ninputs; k++) {
             const int u = node->inputs[k] < 0 ? -1 : update[node->inputs[k]] - 1;
             for (int stage = 0; stage < s->stages && u >= 0; stage++)
@@ -76,9 +75,7 @@ static void mark_kept(struct staging *s, int tensor) {
 /* Marks recomputed nodes as needed on the stages of their readers; from the last node on, since readers may be
  * recomputed too. */
 static void mark_read(struct staging *s) {
-    for (int i = s->graph->order.n - 1; i >= 0; i--) {
-        int id = s->graph->order.at[i];
-        const struct node *node = &s->graph->nodes.at[id];
+    GRAPH_EACH_ID_BACK(s->graph, id, const struct node *node) {
         for (int k = 0; k < node->ninputs; k++) {
             if (node->inputs[k] < 0 || !is_recomputed(s, node->inputs[k])) continue;
             const int producer = s->graph->tensors.at[node->inputs[k]].producer;
@@ -272,8 +269,7 @@ static void give_metrics(struct staging *s) {
  * of inference of several micro-batches, which the runtime broadcasts at the end of the step. */
 static void give_outputs(struct staging *s) {
     struct graph *graph = s->graph;
-    for (int i = 0; i < graph->outputs.n; i++) {
-        const int output = graph->outputs.at[i];
+    VEC_EACH_VALUE(&graph->outputs, i, const int output) {
         if (graph_overlaps_stages(graph) && graph_phase_of(graph, output) < PHASE_REDUCE) continue;
         graph->outputs.at[i] = broadcast(s, output, graph->output_names.at[i]);
     }
@@ -321,8 +317,7 @@ static int check_direction(const struct graph *graph, const struct node *node, i
 
 static int check_directions(const struct staging *s, struct diags *diags) {
     const struct graph *graph = s->graph;
-    for (int i = 0; i < graph->order.n; i++) {
-        const struct node *node = &graph->nodes.at[graph->order.at[i]];
+    GRAPH_EACH(graph, i, const struct node *node) {
         for (int k = 0; k < node->ninputs; k++)
             if (check_direction(graph, node, node->inputs[k], diags) < 0) return -1;
     }
@@ -346,10 +341,8 @@ int pass_stage(struct graph *graph, const struct pass_context *context) {
                    "composes have no schedule");
         return diag_help(context->diags, "--loss adds one, such as --loss cross_entropy:logits=VALUE,labels=INPUT");
     }
-    for (int i = 0; i < graph->order.n; i++) {
-        struct node *node = &graph->nodes.at[graph->order.at[i]];
+    GRAPH_EACH(graph, i, struct node *const node)
         if (node->stage != STAGE_ALL) node->stage = stage_in(&s, node->phase, node->stage);
-    }
     s.recomputed = stage_recomputed(graph);
     map_init(&s.there, graph->arena);
     mark_needed(&s);

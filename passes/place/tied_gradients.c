@@ -198,9 +198,7 @@ int pass_tied_gradients(struct graph *graph, const struct pass_context *context)
     t.readers = graph_readers(graph, graph->arena);
     t.gone = ARENA_ARRAY(graph->arena, bool, graph->nodes.n + 1);
     bool *divided = ARENA_ARRAY(graph->arena, bool, graph->nodes.n + 1), any = false;
-    for (int i = 0; i < graph->order.n; i++) {
-        const int id = graph->order.at[i];
-        const struct node *node = &graph->nodes.at[id];
+    GRAPH_EACH_ID(graph, id, const struct node *node) {
         bool own = false;
         if (!accumulates_tied(graph, node)) continue;
         divided[id] = is_divisible(&t, node->inputs[1], node->stage, &own) && own;

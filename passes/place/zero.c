@@ -68,16 +68,13 @@ static void join_states(const struct zero *z) {
 
 static void find_families(const struct zero *z) {
     for (int t = 0; t < z->graph->tensors.n; t++) z->family[t] = t;
-    for (int i = 0; i < z->graph->order.n; i++) {
-        const struct node *node = &z->graph->nodes.at[z->graph->order.at[i]];
+    GRAPH_EACH(z->graph, i, const struct node *node) {
         for (int k = 0; k < node->ninputs && connects(node); k++)
             if (!is_single(z, node->inputs[k]) && !is_single(z, node->outputs[0]))
                 join(z, node->inputs[k], node->outputs[0]);
     }
-    for (int i = 0; i < z->graph->updates.n; i++) {
-        const struct update *update = &z->graph->updates.at[i];
+    VEC_EACH(&z->graph->updates, i, const struct update *update)
         if (!is_single(z, update->value)) join(z, update->weight, update->value);
-    }
     join_states(z);
 }
 
@@ -100,8 +97,7 @@ static void choose_families(const struct zero *z) {
     for (int t = 0; t < z->graph->tensors.n; t++)
         if (!tensor_same_shape(tensor_at(z, t), tensor_at(z, representative(z, t))))
             z->cut[representative(z, t)] = false;
-    for (int i = 0; i < z->graph->order.n; i++) {
-        const struct node *node = &z->graph->nodes.at[z->graph->order.at[i]];
+    GRAPH_EACH(z->graph, i, const struct node *node) {
         if (node->phase < PHASE_REDUCE || connects(node) || node->op->id == OP_SumSquares || node->op->id == OP_Whole)
             continue;
         for (int k = 0; k < node->ninputs; k++)
@@ -120,8 +116,7 @@ static unsigned axes_of(const struct zero *z, int tensor) {
 
 /* Finds the axes along which nodes of the phases reduce and update are split, as updates of experts' weights are. */
 static void find_parts(const struct zero *z) {
-    for (int i = 0; i < z->graph->order.n; i++) {
-        const struct node *node = &z->graph->nodes.at[z->graph->order.at[i]];
+    GRAPH_EACH(z->graph, i, const struct node *node) {
         for (int axis = 0; axis < z->graph->mesh.naxes && connects(node); axis++)
             if (node->split[axis].factor >= 0 && !is_single(z, node->outputs[0]))
                 z->parts[representative(z, node->outputs[0])] |= 1u << axis;
@@ -134,9 +129,7 @@ static void find_lacking(const struct zero *z) {
     struct draft draft;
     draft_init(&draft, graph);
     const unsigned *lacking = stages_lacking(&draft);
-    for (int i = 0; i < graph->order.n; i++) {
-        const int id = graph->order.at[i];
-        const struct node *node = &graph->nodes.at[id];
+    GRAPH_EACH_ID(graph, id, const struct node *node) {
         for (int k = 0; k < node->ninputs + node->noutputs; k++)
             if (node_tensor(node, k) >= 0) z->parts[representative(z, node_tensor(node, k))] |= lacking[id];
     }
@@ -172,9 +165,7 @@ static bool adds_gradients(const struct node *node) {
 
 /* Cuts the nodes of the families that are cut. */
 static void cut_nodes(const struct zero *z) {
-    for (int i = 0; i < z->graph->order.n; i++) {
-        const int id = z->graph->order.at[i];
-        struct node *node = &z->graph->nodes.at[id];
+    GRAPH_EACH_ID(z->graph, id, struct node *const node) {
         const bool sums = node->op->id == OP_SumSquares && is_cut(z, node->inputs[0]);
         if (adds_gradients(node) && z->decisions->zero < 2) continue;
         const bool reduced =
@@ -210,8 +201,7 @@ static void place_frozen(const struct zero *z) {
     bool *cut = ARENA_ARRAY(z->graph->arena, bool, z->graph->tensors.n + 1);
     for (int t = 0; t < z->graph->tensors.n; t++)
         cut[t] = may_cut(z, t) && z->family[t] == t && !tensor_at(z, t)->constant;
-    for (int i = 0; i < z->graph->order.n; i++) {
-        const struct node *node = &z->graph->nodes.at[z->graph->order.at[i]];
+    GRAPH_EACH(z->graph, i, const struct node *node) {
         for (int k = 0; k < node->ninputs; k++)
             if (node->inputs[k] >= 0 && is_quantised(z, node, k)) cut[node->inputs[k]] = true;
     }

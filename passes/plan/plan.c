@@ -216,9 +216,7 @@ void plan_of_draft(struct plan *plan, const struct draft *draft) {
     struct arena *arena = graph->arena, *scratch = arena_scratch(arena);
     const bool *recomputed = list_recomputed(graph, scratch);
     *plan = (struct plan){.decisions.mesh = graph->mesh, .chunks = draft->chunks};
-    for (int i = 0; i < graph->order.n; i++) {
-        const int id = graph->order.at[i];
-        const struct node *node = &graph->nodes.at[id];
+    GRAPH_EACH_ID(graph, id, const struct node *node) {
         struct plan_node entry = {
             .name = node->name, .op = node->op->name, .stage = draft->stage[id], .recompute = recomputed[id]};
         name_splits(&entry, graph, node, draft->split[id], scratch);
@@ -334,8 +332,7 @@ static int *find_entries(struct applying *a) {
     int *ids = ARENA_ARRAY(a->scratch, int, a->plan->nodes.n + 1);
     struct map counts, wanted;
     map_init(&counts, a->scratch), map_init(&wanted, a->scratch), map_init(&a->nodes, a->scratch);
-    for (int i = 0; i < graph->order.n; i++) {
-        const struct node *node = &graph->nodes.at[graph->order.at[i]];
+    GRAPH_EACH(graph, i, const struct node *node) {
         const char *key = next_key(a->scratch, &counts, node->name, node->op->name);
         map_put(&a->nodes, key, strlen(key), graph->order.at[i]);
     }
@@ -351,8 +348,7 @@ static int *find_entries(struct applying *a) {
 void plan_recomputed(const struct plan *plan, const struct graph *graph, bool *dropped) {
     struct applying a = {.graph = graph, .plan = plan, .scratch = arena_scratch(graph->arena)};
     const int *ids = find_entries(&a);
-    for (int i = 0; i < plan->nodes.n; i++) {
-        const struct plan_node *entry = &plan->nodes.at[i];
+    VEC_EACH(&plan->nodes, i, const struct plan_node *entry) {
         if (ids[i] >= 0 && graph->nodes.at[ids[i]].phase == PHASE_FORWARD && (entry->gives_recompute || !plan->partial))
             dropped[ids[i]] = entry->recompute;
     }
@@ -384,8 +380,7 @@ enum { NAMED = 3 }; /* nodes that an error names */
 /* Notes of the last error: the nodes that have no entry. */
 static void note_nodes_left(const struct applying *a, const bool *has_entry) {
     int left = 0;
-    for (int i = 0; i < a->graph->order.n; i++) {
-        const struct node *node = &a->graph->nodes.at[a->graph->order.at[i]];
+    GRAPH_EACH(a->graph, i, const struct node *node) {
         if (has_entry[a->graph->order.at[i]] || left++ >= NAMED) continue;
         diag_note(a->diags, "the plan has no entry for node %s (%s)", diag_quote(a->diags, node->name),
                   diag_quote(a->diags, node->op->name));

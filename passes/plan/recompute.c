@@ -131,8 +131,7 @@ static void add_blocks(const struct recomputing *r, struct layers *layers) {
     int total = 0, covered = 0;
     blocks_find(graph, scratch, node_kinds(graph, scratch, ALIKE_IN_TYPES), 0, r->forward, &blocks);
     for (int i = 0; i < r->forward; i++) total += r->depends[graph->nodes.at[node_at(r, i)].outputs[0]];
-    for (int b = 0; b < blocks.all.n; b++) {
-        const struct block *block = &blocks.all.at[b];
+    VEC_EACH(&blocks.all, b, const struct block *block) {
         if (!is_chain(r, &blocks, block)) continue;
         covered += block->nodes * block->times;
         for (int t = 0, first = block->first; t < block->times; t++, first += block->nodes)

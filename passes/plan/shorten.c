@@ -63,8 +63,7 @@ void repeated_find(const struct graph *graph, struct arena *arena, int least, st
 /* An output of a removed repetition becomes that of its counterpart, unless it has one already. */
 static void keep_outputs(struct graph *graph, const int *places, const struct block *block, const struct gap *gap) {
     int n = 0;
-    for (int i = 0; i < graph->outputs.n; i++) {
-        int tensor = graph->outputs.at[i];
+    VEC_EACH_VALUE(&graph->outputs, i, int tensor) {
         if (is_removed(places, gap, tensor)) {
             tensor = counterpart(graph, places, block, gap, tensor);
             if (tensor < 0 || graph_is_output(graph, tensor)) continue;
@@ -97,10 +96,8 @@ static void remove_gap(struct graph *graph, const int *places, const struct bloc
 static void keep_inputs(struct graph *graph, const int *readers_before) {
     const int *readers = graph_readers(graph, graph->arena);
     int n = 0;
-    for (int i = 0; i < graph->inputs.n; i++) {
-        const int tensor = graph->inputs.at[i];
+    VEC_EACH_VALUE(&graph->inputs, i, const int tensor)
         if (readers[tensor] || !readers_before[tensor]) graph->inputs.at[n++] = tensor;
-    }
     graph->inputs.n = n;
 }
 
@@ -108,8 +105,7 @@ void shorten(struct graph *graph, const struct repeated *repeated, const int *ti
     const int *places = node_places(graph, graph->arena), *readers = graph_readers(graph, graph->arena);
     bool *gone = ARENA_ARRAY(graph->arena, bool, graph->order.n + 1);
     int n = 0;
-    for (int b = 0; b < repeated->all.n; b++) {
-        const struct block *block = &repeated->all.at[b];
+    VEC_EACH(&repeated->all, b, const struct block *block) {
         const struct gap gap = gap_of(block, times[b]);
         remove_gap(graph, places, block, &gap);
         for (int i = gap.first; i < gap.end; i++) gone[i] = true;

@@ -14,8 +14,7 @@ enum { CHEAP_BYTES = 1 << 20, CHEAP_PART = 64, CHEAP_FLOPS = 4 };
 
 static double cheap_bytes(const struct graph *graph) {
     double largest = 0;
-    for (int t = 0; t < graph->tensors.n; t++) {
-        const struct tensor *tensor = &graph->tensors.at[t];
+    VEC_EACH(&graph->tensors, t, const struct tensor *tensor) {
         const double bytes = tensor->kind == TENSOR_WEIGHT ? (double)tensor_bytes(tensor) : 0;
         if (bytes > largest) largest = bytes;
     }
@@ -46,9 +45,7 @@ bool *stage_recomputed(const struct graph *whole) {
     const struct graph *graph = graph_typical(whole, whole->arena);
     const double most = cheap_bytes(graph);
     bool *recomputed = ARENA_ARRAY(graph->arena, bool, graph->nodes.n + 1);
-    for (int i = 0; i < graph->order.n; i++) {
-        int id = graph->order.at[i];
-        const struct node *node = &graph->nodes.at[id];
+    GRAPH_EACH_ID(graph, id, const struct node *node) {
         bool all = true;
         for (int k = 0; k < node->ninputs && all; k++) all = is_everywhere(graph, recomputed, node->inputs[k], most);
         recomputed[id] = all && is_cheap(graph, node, most);
@@ -101,9 +98,7 @@ static bool is_sum_on(const struct draft *draft, const struct node *node, int st
  * Nodes that no operand places are left NOWHERE. */
 static void place_backward(struct draft *draft, const bool *live) {
     const struct graph *graph = draft->graph;
-    for (int i = 0; i < graph->order.n; i++) {
-        const int id = graph->order.at[i];
-        const struct node *node = &graph->nodes.at[id];
+    GRAPH_EACH_ID(graph, id, const struct node *node) {
         if (node->phase != PHASE_BACKWARD) continue;
         const int origin = stage_origin(graph, live, id), operands = first_operand_stage(draft, node);
         const bool follows = origin >= 0 && draft->stage[origin] < operands && !is_sum_on(draft, node, operands);
@@ -116,9 +111,7 @@ static void place_by_readers(struct draft *draft, int last_stage) {
     const struct graph *graph = draft->graph;
     int *first = ARENA_ARRAY(graph->arena, int, graph->tensors.n + 1); /* per tensor: the first stage that reads it */
     for (int t = 0; t < graph->tensors.n; t++) first[t] = last_stage;
-    for (int i = graph->order.n - 1; i >= 0; i--) {
-        const int id = graph->order.at[i];
-        const struct node *node = &graph->nodes.at[id];
+    GRAPH_EACH_ID_BACK(graph, id, const struct node *node) {
         if (node->phase != PHASE_BACKWARD) continue;
         if (draft->stage[id] == NOWHERE) draft->stage[id] = first[node->outputs[0]];
         for (int k = 0; k < node->ninputs; k++)
@@ -142,9 +135,7 @@ static bool move_shared(struct draft *draft, const bool *recomputed) {
     bool any = false;
     int *first = ARENA_ARRAY(graph->arena, int, graph->nodes.n + 1); /* per node: the first stage that needs it */
     for (int id = 0; id < graph->nodes.n; id++) first[id] = NOWHERE;
-    for (int i = graph->order.n - 1; i >= 0; i--) {
-        const int id = graph->order.at[i];
-        const struct node *node = &graph->nodes.at[id];
+    GRAPH_EACH_ID_BACK(graph, id, const struct node *node) {
         const bool given = draft->given_stage && draft->given_stage[id] >= 0;
         const bool moves = node->phase == PHASE_FORWARD && first[id] < draft->stage[id] && !recomputed[id] && !given;
         if (moves) draft->stage[id] = first[id], any = true;
@@ -192,9 +183,7 @@ static void place_updates(struct draft *draft, int last_stage, bool *unowned) {
     const struct graph *graph = draft->graph;
     int *owner = ARENA_ARRAY(graph->arena, int, graph->tensors.n + 1);
     for (int t = 0; t < graph->tensors.n; t++) owner[t] = NOWHERE;
-    for (int i = 0; i < graph->order.n; i++) {
-        const int id = graph->order.at[i];
-        const struct node *node = &graph->nodes.at[id];
+    GRAPH_EACH_ID(graph, id, const struct node *node) {
         int own = node->phase == PHASE_BACKWARD ? draft_first(draft, draft->stage[id]) : NOWHERE;
         for (int k = 0; k < node->ninputs && node->phase >= PHASE_REDUCE; k++)
             if (node->inputs[k] >= 0 && own == NOWHERE) own = owner[node->inputs[k]];
@@ -215,9 +204,7 @@ static void follow_readers(struct draft *draft, const bool *unowned) {
     const struct graph *graph = draft->graph;
     int *readers = ARENA_ARRAY(graph->arena, int, graph->tensors.n + 1); /* per tensor: the stage of its readers */
     for (int t = 0; t < graph->tensors.n; t++) readers[t] = NOWHERE;
-    for (int i = graph->order.n - 1; i >= 0; i--) {
-        const int id = graph->order.at[i];
-        const struct node *node = &graph->nodes.at[id];
+    GRAPH_EACH_ID_BACK(graph, id, const struct node *node) {
         const int stage = unowned[id] && node->noutputs == 1 ? readers[node->outputs[0]] : NOWHERE;
         if (stage != NOWHERE && stage != SEVERAL) draft->stage[id] = stage;
         for (int k = 0; k < node->ninputs; k++) {
@@ -250,9 +237,7 @@ unsigned *stages_lacking(const struct draft *draft) {
     const struct graph *graph = draft->graph;
     const bool *recomputed = stage_recomputed(graph);
     unsigned *lacking = ARENA_ARRAY(graph->arena, unsigned, graph->nodes.n + 1);
-    for (int i = graph->order.n - 1; i >= 0; i--) {
-        const int id = graph->order.at[i];
-        const struct node *node = &graph->nodes.at[id];
+    GRAPH_EACH_ID_BACK(graph, id, const struct node *node) {
         if (!recomputed[id]) lacking[id] = axes_lacking(&graph->mesh, draft_coordinate(draft, draft->stage[id]));
         for (int k = 0; k < node->ninputs; k++) {
             const int producer = node->inputs[k] < 0 ? -1 : graph->tensors.at[node->inputs[k]].producer;
@@ -266,8 +251,7 @@ int stages_check_axes(const struct graph *graph, struct diags *diags) {
     struct draft draft;
     draft_init(&draft, graph);
     const unsigned *lacking = stages_lacking(&draft);
-    for (int i = 0; i < graph->order.n; i++) {
-        const int id = graph->order.at[i];
+    VEC_EACH_VALUE(&graph->order, i, const int id) {
         for (int axis = 0; axis < graph->mesh.naxes; axis++)
             if (graph->nodes.at[id].split[axis].factor != SPLIT_NONE && lacking[id] >> axis & 1u)
                 return diag_error(diags, 420, EXIT_LIMIT, node_place(graph, id),

@@ -45,8 +45,7 @@ static void divide_further(struct divisions *divisions, const struct tensor *ten
 
 static void find_divisions(struct divisions *divisions, int axis) {
     map_init(&divisions->seen, divisions->arena);
-    for (int t = 0; t < divisions->graph->tensors.n; t++) {
-        const struct tensor *tensor = &divisions->graph->tensors.at[t];
+    VEC_EACH(&divisions->graph->tensors, t, const struct tensor *tensor) {
         const struct placement held = layout_along(&tensor->layout, axis);
         int coordinate[RT_MAX_AXES] = {0}, outermost = 0;
         if (!placement_divides(&held)) continue;

@@ -94,11 +94,8 @@ static double message_seconds(const struct estimation *e, const struct rank_clas
 static double *find_messages(const struct estimation *e, const struct rank_class *const *of) {
     const struct graph *graph = e->plan->graph;
     double *seconds = ARENA_ARRAY(graph->arena, double, graph->nodes.n + 1);
-    for (int i = 0; i < graph->order.n; i++) {
-        const int id = graph->order.at[i];
-        const struct node *node = &graph->nodes.at[id];
+    GRAPH_EACH_ID(graph, id, const struct node *node)
         if (schedule_posts(graph, node)) seconds[id] = message_seconds(e, of[schedule_home(graph, node->stage)], node);
-    }
     return seconds;
 }
 
@@ -228,8 +225,7 @@ static struct span span_of(const struct estimation *e, const struct rank_class *
 /* Products of the forward phase of the whole model, in a micro-batch of a scale unit. */
 static struct kernel_work forward_products(const struct graph *graph) {
     struct kernel_work sum = {0};
-    for (int i = 0; i < graph->order.n; i++) {
-        const struct node *node = &graph->nodes.at[graph->order.at[i]];
+    GRAPH_EACH(graph, i, const struct node *node) {
         struct dims dims;
         if (node->phase != PHASE_FORWARD || dims_bind(graph->arena, graph, node, &dims, NULL) < 0 ||
             !kernel_is_product(node, &dims))
@@ -355,8 +351,7 @@ struct estimate estimate_step(const struct rankplan *planned, const struct machi
     simulate(&e, micro_batches, spans, &timeline);
     for (int c = 0; c < coordinates; c++) {
         struct span once = {0}, repeated = {0};
-        for (int s = 0; s < graph->segments.n; s++) {
-            const struct segment *segment = &graph->segments.at[s];
+        VEC_EACH(&graph->segments, s, const struct segment *segment) {
             if (schedule_home(graph, segment->chunk) != c) continue;
             struct span *to = segment->phase >= PHASE_REDUCE ? &once : &repeated;
             to->computing += spans[s].computing, to->communicating += spans[s].communicating;

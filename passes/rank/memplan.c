@@ -134,8 +134,7 @@ struct block {
 static void lifetimes(const struct rankplan *plan, const struct rank_class *class, int *first, int *last) {
     const struct graph *graph = plan->graph;
     for (int t = 0; t < graph->tensors.n; t++) first[t] = last[t] = -1;
-    for (int i = 0; i < graph->order.n; i++) {
-        const struct node *node = &graph->nodes.at[graph->order.at[i]];
+    GRAPH_EACH(graph, i, const struct node *node) {
         int part = rankplan_part(class, node);
         for (int k = 0; k < node->noutputs && part & STAGE_WRITES; k++) {
             int root = plan->root[node->outputs[k]];
@@ -223,8 +222,7 @@ static bool place_flat(const struct rankplan *plan, struct rank_class *class, in
 
 static void place_weights(const struct rankplan *plan, struct rank_class *class, const int *last) {
     int64_t offset = 0;
-    for (int i = 0; i < plan->weights.n; i++) {
-        int t = plan->weights.at[i];
+    VEC_EACH_VALUE(&plan->weights, i, int t) {
         if (last[t] < 0 || place_flat(plan, class, t, RT_WEIGHTS)) continue;
         class->place[t] = (struct plan_place){RT_WEIGHTS, offset};
         offset += padded(loaded_bytes(plan, class, t));
@@ -266,8 +264,7 @@ static bool grows(const struct graph *graph, int state) {
 static void place_states(const struct rankplan *plan, struct rank_class *class, const int *last) {
     const struct graph *graph = plan->graph;
     for (int axis = 0; axis < mesh_layout_axes(&graph->mesh); axis++)
-        for (int i = 0; i < graph->order.n; i++) {
-            const struct node *node = &graph->nodes.at[graph->order.at[i]];
+        GRAPH_EACH(graph, i, const struct node *node) {
             const int root = begins_sum(node, axis) ? plan->root[node->outputs[0]] : -1;
             if (root >= 0 && graph->tensors.at[root].kind == TENSOR_STATE && last[root] >= 0)
                 place_state(plan, class, root);
@@ -480,8 +477,7 @@ static struct row join_sums(const struct rankplan *plan, int axis, struct block 
     const struct graph *graph = plan->graph;
     struct row row = {ARENA_ARRAY(graph->arena, struct block, at + 1), 0, 0};
     struct block whole = {-1 - axis, graph->order.n, -1, 0, 0};
-    for (int i = 0; i < graph->order.n; i++) {
-        const struct node *node = &graph->nodes.at[graph->order.at[i]];
+    GRAPH_EACH(graph, i, const struct node *node) {
         if (!begins_sum(node, axis)) continue;
         const int b = number[plan->root[node->outputs[0]]] - 1;
         if (b < 0 || !blocks[b].bytes) continue;
@@ -563,8 +559,7 @@ static void place_activations(struct rankplan *plan, struct rank_class *class, c
 static void place_inputs(const struct rankplan *plan, struct rank_class *class, const int *last) {
     const struct graph *graph = plan->graph;
     int64_t *end = &class->bytes[RT_ACTIVATIONS];
-    for (int i = 0; i < graph->inputs.n; i++) {
-        int t = graph->inputs.at[i];
+    VEC_EACH_VALUE(&graph->inputs, i, int t) {
         if (plan->kernels.holds_inputs && last[t] < 0) continue;
         class->place[t] =
             plan->kernels.holds_inputs ? (struct plan_place){RT_ACTIVATIONS, *end} : (struct plan_place){RT_CALLER, i};
@@ -608,8 +603,7 @@ void memplan_make(struct rankplan *plan) {
             if (plan->root[t] != t) class->place[t] = place_in_root(plan, class, t);
         const struct rank_class bound = largest(graph, class);
         class->live[RT_SCRATCH] = ARENA_ARRAY(graph->arena, int64_t, graph->order.n + 1);
-        for (int i = 0; i < graph->order.n; i++) {
-            const struct node *node = &graph->nodes.at[graph->order.at[i]];
+        GRAPH_EACH(graph, i, const struct node *node) {
             int64_t scratch = rankplan_part(class, node) ? memplan_scratch(plan, class, &bound, node) : 0;
             class->live[RT_SCRATCH][i] = scratch;
             if (scratch > class->bytes[RT_SCRATCH]) class->bytes[RT_SCRATCH] = scratch;

@@ -33,10 +33,8 @@ static bool sums_in_place(const struct graph *graph, const struct update *update
 /* True if a view of the state is read in its memory. */
 static bool is_viewed(const struct rankplan *plan, int state) {
     const struct graph *graph = plan->graph;
-    for (int i = 0; i < graph->order.n; i++) {
-        const struct node *node = &graph->nodes.at[graph->order.at[i]];
+    GRAPH_EACH(graph, i, const struct node *node)
         if (node_reads(node, state) && plan->view[node->outputs[0]].kind == VIEW_OF_OPERAND) return true;
-    }
     return false;
 }
 
@@ -67,8 +65,7 @@ static void keep_sent(const struct graph *graph, int *last) {
 static int *last_reads(const struct graph *graph) {
     int *last = ARENA_ARRAY(graph->arena, int, graph->tensors.n + 1);
     for (int t = 0; t < graph->tensors.n; t++) last[t] = -1;
-    for (int i = 0; i < graph->order.n; i++) {
-        const struct node *node = &graph->nodes.at[graph->order.at[i]];
+    GRAPH_EACH(graph, i, const struct node *node) {
         for (int k = 0; k < node->ninputs; k++)
             if (node->inputs[k] >= 0) last[node->inputs[k]] = i;
     }
@@ -88,8 +85,7 @@ static void join_root(struct rankplan *plan, int *last_read, int tensor, int roo
 static void place_sums(struct rankplan *plan, int *last_read) {
     const struct graph *graph = plan->graph;
     const int *position = graph_positions(graph, graph->arena);
-    for (int i = 0; i < graph->updates.n; i++) {
-        const struct update *update = &graph->updates.at[i];
+    VEC_EACH(&graph->updates, i, const struct update *update) {
         if (sums_in_place(graph, update, position, last_read) || changes_in_place(plan, update, position, last_read))
             join_root(plan, last_read, update->value, update->weight);
         else
@@ -124,15 +120,13 @@ static void find_roots(struct rankplan *plan) {
     plan->root = ARENA_ARRAY(graph->arena, int, graph->tensors.n + 1);
     for (int t = 0; t < graph->tensors.n; t++) plan->root[t] = t;
     place_sums(plan, last_read);
-    for (int i = graph->order.n - 1; i >= 0; i--) {
-        const struct node *node = &graph->nodes.at[graph->order.at[i]];
+    GRAPH_EACH_BACK(graph, i, const struct node *node) {
         for (int k = 0; k < node->ninputs && plan->moves_nothing[graph->order.at[i]]; k++)
             if (plan->view[node->inputs[k]].kind == VIEW_IN_RESULT &&
                 plan->view[node->inputs[k]].node == graph->order.at[i])
                 join_root(plan, last_read, node->inputs[k], plan->root[node->outputs[0]]);
     }
-    for (int i = 0; i < graph->order.n; i++) {
-        const struct node *node = &graph->nodes.at[graph->order.at[i]];
+    GRAPH_EACH(graph, i, const struct node *node) {
         const bool slices = node->op->id == OP_Chunk && rankplan_moves_slices(graph, node);
         if (slices) plan->moves_nothing[graph->order.at[i]] = true;
         if (slices || plan->view[node->outputs[0]].kind == VIEW_OF_OPERAND || works_in_place(plan, last_read, i))
@@ -157,8 +151,7 @@ static void keep_state(struct rankplan *plan, bool *listed, int tensor) {
 static void list_stored(struct rankplan *plan) {
     const struct graph *graph = plan->graph;
     bool *listed = ARENA_ARRAY(graph->arena, bool, graph->tensors.n + 1);
-    for (int i = 0; i < graph->order.n; i++) {
-        const struct node *node = &graph->nodes.at[graph->order.at[i]];
+    GRAPH_EACH(graph, i, const struct node *node) {
         for (int k = 0; k < node->ninputs; k++) {
             if (node->inputs[k] < 0 || rankplan_is_literal(graph, node, k)) continue;
             load_weight(plan, listed, node->inputs[k]);
@@ -172,8 +165,7 @@ static void list_stored(struct rankplan *plan) {
 static void find_packed(struct rankplan *plan) {
     const struct graph *graph = plan->graph;
     plan->packing = ARENA_ARRAY(graph->arena, enum rt_packing, graph->tensors.n + 1);
-    for (int i = 0; i < graph->order.n; i++) {
-        const struct node *node = &graph->nodes.at[graph->order.at[i]];
+    GRAPH_EACH(graph, i, const struct node *node) {
         for (int k = 0; k < node->ninputs; k++) {
             enum rt_packing packing = node->inputs[k] < 0 ? RT_PLAIN : packing_of(graph, node, k);
             if (packing != RT_PLAIN) plan->packing[node->inputs[k]] = packing;
@@ -186,8 +178,7 @@ static void find_packed(struct rankplan *plan) {
 static void mark_shared(struct rankplan *plan) {
     const struct graph *graph = plan->graph;
     plan->shared = ARENA_ARRAY(graph->arena, bool, graph->tensors.n + 1);
-    for (int i = 0; i < graph->order.n; i++) {
-        const struct node *node = &graph->nodes.at[graph->order.at[i]];
+    GRAPH_EACH(graph, i, const struct node *node) {
         if (!op_communicates(node->op) || node->op->ring) continue; /* a ring has memory of its own */
         for (int k = 0; k < node->ninputs; k++) plan->shared[plan->root[node->inputs[k]]] = true;
         plan->shared[plan->root[node->outputs[0]]] = true;

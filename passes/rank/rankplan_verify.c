@@ -115,8 +115,7 @@ static bool is_on_operand(const struct walk *w, const struct node *node, int out
 static int check_updates(struct walk *w, struct diags *diags) {
     const struct graph *graph = w->plan->graph;
     bool *renewed = ARENA_ARRAY(w->arena, bool, graph->tensors.n + 1);
-    for (int i = 0; i < graph->updates.n; i++) {
-        const struct update *u = &graph->updates.at[i];
+    VEC_EACH(&graph->updates, i, const struct update *u) {
         const int root = w->plan->root[u->value];
         if (graph->tensors.at[root].kind == TENSOR_VALUE && !w->written[root]) continue;
         if (!is_intact(w, u->value)) return lost(w, diags, graph->name, u->value);
@@ -137,8 +136,7 @@ static bool is_elsewhere(const struct walk *w, int output) {
 
 static int walk_class(struct walk *w, struct diags *diags) {
     const struct graph *graph = w->plan->graph;
-    for (int i = 0; i < graph->order.n; i++) {
-        const struct node *node = &graph->nodes.at[graph->order.at[i]];
+    GRAPH_EACH(graph, i, const struct node *node) {
         int part = rankplan_part(w->class, node);
         bool moves = !w->plan->moves_nothing[graph->order.at[i]];
         int results = moves && part & STAGE_WRITES ? node->noutputs : 0;
@@ -216,8 +214,7 @@ static bool all_meet(const struct rankplan *plan, const struct rank_class *class
 static int verify_order(const struct rankplan *plan, struct diags *diags) {
     const struct graph *graph = plan->graph;
     for (int c = 0; c < plan->nclasses; c++)
-        for (int i = 0; i < graph->order.n; i++) {
-            const struct node *node = &graph->nodes.at[graph->order.at[i]];
+        GRAPH_EACH(graph, i, const struct node *node) {
             if (!op_communicates(node->op) || !rankplan_part(&plan->classes[c], node) ||
                 all_meet(plan, &plan->classes[c], node))
                 continue;

@@ -140,8 +140,7 @@ void slots_find(const struct rankplan *plan, struct rank_class *class) {
     const int *owner = find_owners(plan, class);
     const struct access *access = find_root_accesses(plan, class);
     const int *end_set = find_end_sets(plan, class);
-    for (int i = 0; i < class->kept.n; i++) {
-        const int root = class->kept.at[i];
+    VEC_EACH_VALUE(&class->kept, i, const int root) {
         const int set = i < class->transferred ? end_set[root] : choose_set(class, &access[root], owner[root]);
         int64_t *bytes = &class->slot_bytes[set][arena_of(plan, root)];
         if (i < in_regions(class)) class->place[root] = (struct plan_place){arena_of(plan, root), *bytes, .set = set};

@@ -20,8 +20,7 @@ static int by_begin(const void *left, const void *right) {
 static int64_t bytes_of(struct runs *runs) {
     int64_t bytes = 0, end = 0;
     if (runs->all.n) qsort(runs->all.at, (size_t)runs->all.n, sizeof *runs->all.at, by_begin);
-    for (int i = 0; i < runs->all.n; i++) {
-        const struct run *run = &runs->all.at[i];
+    VEC_EACH(&runs->all, i, const struct run *run) {
         if (run->end <= end) continue;
         bytes += run->end - (run->begin > end ? run->begin : end);
         end = run->end;
@@ -42,8 +41,7 @@ static void add_root(struct runs *runs, const struct rankplan *plan, const struc
 
 static int64_t most_scratch(const struct rankplan *plan, const struct rank_class *class) {
     int64_t most = 0;
-    for (int i = 0; i < plan->graph->order.n; i++) {
-        const struct node *node = &plan->graph->nodes.at[plan->graph->order.at[i]];
+    GRAPH_EACH(plan->graph, i, const struct node *node) {
         const int64_t bytes = rankplan_part(class, node) ? memplan_scratch(plan, class, class, node) : 0;
         if (bytes > most) most = bytes;
     }
@@ -103,8 +101,7 @@ void rankplan_state(const struct rankplan *planned, int c, int64_t *copied, int6
         if (graph->tensors.at[state].kind == TENSOR_STATE && class->place[state].offset >= 0 && !is_cache(plan, state))
             *replaced += rankplan_bytes(class, graph, state);
     }
-    for (int i = 0; i < graph->order.n; i++) {
-        const struct node *node = &graph->nodes.at[graph->order.at[i]];
+    GRAPH_EACH(graph, i, const struct node *node) {
         const int root = node->ninputs && node->inputs[0] >= 0 ? plan->root[node->inputs[0]] : -1;
         if (root < 0 || graph->tensors.at[root].kind != TENSOR_STATE || !rankplan_part(class, node)) continue;
         const bool written = is_one_of(writers, node) && plan->root[node->outputs[0]] != root;

@@ -400,8 +400,7 @@ static void mark(struct finder *f, int tensor, enum plan_view_kind kind, int nod
 /* Finds results that are views of operands; in the order of nodes, so that the operand's strides are known. */
 static void find_seen(struct finder *f) {
     const struct graph *graph = f->plan->graph;
-    for (int i = 0; i < graph->order.n; i++) {
-        const int id = graph->order.at[i];
+    VEC_EACH_VALUE(&graph->order, i, const int id) {
         const struct node *node = node_at(f, id);
         const struct mover *mover = mover_of(node);
         if (!mover || !mover->see) continue;
@@ -435,8 +434,7 @@ static void find_lying(struct finder *f) {
  * become views. */
 static void find_others(struct finder *f) {
     const struct graph *graph = f->plan->graph;
-    for (int i = 0; i < graph->order.n; i++) {
-        const int id = graph->order.at[i];
+    VEC_EACH_VALUE(&graph->order, i, const int id) {
         const struct node *node = node_at(f, id);
         if (node->op->kind == OP_VIEW && !is_view(f->plan, node->inputs[0], VIEW_IN_RESULT, id))
             mark(f, node->outputs[0], VIEW_OF_OPERAND, id);

@@ -234,8 +234,7 @@ static bool is_trained_candidate(const struct walk *walk, const struct node *nod
 
 /* True if all convolutions, and their gradients, have kernels of channels last that pack the weights in the step. */
 static bool all_trainable(const struct graph *graph) {
-    for (int i = 0; i < graph->order.n; i++) {
-        const struct node *node = &graph->nodes.at[graph->order.at[i]];
+    GRAPH_EACH(graph, i, const struct node *node) {
         if (!is_convolution(node)) continue;
         const bool weighs = node->op->id == OP_ConvWeightGrad;
         const struct tensor *w = &graph->tensors.at[weighs ? node->outputs[0] : node->inputs[1]];
@@ -439,8 +438,7 @@ static int replaced(void *env, int id) {
 static const bool *find_leads(const struct walk *walk) {
     const struct graph *graph = walk->builder.graph;
     bool *leads = ARENA_ARRAY(graph->arena, bool, graph->tensors.n + 1);
-    for (int i = graph->order.n - 1; i >= 0; i--) {
-        const struct node *node = &graph->nodes.at[graph->order.at[i]];
+    GRAPH_EACH_BACK(graph, i, const struct node *node) {
         const enum op_id id = node->op->id;
         const bool ends = id == OP_Conv || id == OP_IntConv || id == OP_Transpose || id == OP_Reshape;
         const struct mover *mover = ends ? NULL : mover_of(walk, node);

@@ -324,8 +324,7 @@ static int convert_node(void *env, int id) {
 /* Finds by which tensors rows are routed, before the walk: a bias may be gathered before the first product. */
 static void find_products(struct walk *walk) {
     const struct graph *graph = walk->graph;
-    for (int i = 0; i < graph->order.n; i++) {
-        const struct node *node = &graph->nodes.at[graph->order.at[i]];
+    GRAPH_EACH(graph, i, const struct node *node) {
         if (node->op->id != OP_ExpertMatMul) continue;
         const struct choice choice = {behind_views(walk, node->inputs[2]), tensor_of(walk, node->inputs[1])->dims[0]};
         VEC_PUSH(graph->arena, &walk->choices, choice);

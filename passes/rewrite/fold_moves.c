@@ -100,12 +100,9 @@ static bool is_move(const struct graph *graph, const struct node *node) {
 static void find_moves(struct moves *moves) {
     struct graph *graph = moves->graph;
     bool *stored = ARENA_ARRAY(graph->arena, bool, graph->tensors.n + 1);
-    for (int t = 0; t < graph->tensors.n; t++) {
-        const struct tensor *tensor = &graph->tensors.at[t];
+    VEC_EACH(&graph->tensors, t, const struct tensor *tensor)
         stored[t] = (tensor->kind == TENSOR_CONST || tensor->kind == TENSOR_WEIGHT) && !moves->fixed[t];
-    }
-    for (int i = 0; i < graph->order.n; i++) {
-        const struct node *node = &graph->nodes.at[graph->order.at[i]];
+    GRAPH_EACH(graph, i, const struct node *node) {
         bool movable = is_move(graph, node);
         for (int k = 0; movable && k < node->ninputs; k++) movable = node->inputs[k] >= 0 && stored[node->inputs[k]];
         moves->movable[graph->order.at[i]] = movable;

@@ -21,9 +21,7 @@ static void fuse_operand(struct graph *graph, struct node *node, int operand, co
 
 int pass_fuse(struct graph *graph, const struct pass_context *context) {
     (void)context;
-    for (int i = 0; i < graph->order.n; i++) {
-        struct node *node = &graph->nodes.at[graph->order.at[i]];
+    GRAPH_EACH(graph, i, struct node *const node)
         if (node->op->id == OP_MatMul) fuse_operand(graph, node, 1, "trans_b");
-    }
     return 0;
 }

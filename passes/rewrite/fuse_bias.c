@@ -41,8 +41,7 @@ static int with_bias(struct graph *graph, const struct pass_context *context, co
 int pass_fuse_bias(struct graph *graph, const struct pass_context *context) {
     const int *readers = graph_readers(graph, graph->arena);
     bool *gone = ARENA_ARRAY(graph->arena, bool, 2 * graph->nodes.n + 1);
-    for (int i = 0; i < graph->order.n; i++) {
-        const struct node *node = &graph->nodes.at[graph->order.at[i]];
+    GRAPH_EACH(graph, i, const struct node *node) {
         if (node->op->id != OP_Add || graph->tensors.at[node->outputs[0]].dtype != RT_I32) continue;
         const int made = with_bias(graph, context, readers, gone, graph->order.at[i]);
         if (made >= 0) graph->order.at[i] = made;

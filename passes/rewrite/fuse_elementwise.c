@@ -170,8 +170,7 @@ static int rounded_product(const struct fuser *f, int tensor, int steps) {
 }
 
 static void find_apart(struct fuser *f) {
-    for (int i = 0; i < f->graph->order.n; i++) {
-        const struct node *node = &f->graph->nodes.at[f->graph->order.at[i]];
+    GRAPH_EACH(f->graph, i, const struct node *node) {
         bool others = false;
         if (!f->context->block_epilogues || node->ninputs < 2 || !elementwise_joins_chain(f->graph, f->context, node))
             continue;
@@ -403,8 +402,7 @@ static void name_members(const struct fuser *f, const int *fused, const int *ord
 static int *find_last(const struct fuser *f) {
     const struct graph *graph = f->graph;
     int *last = ARENA_ARRAY(f->arena, int, graph->tensors.n + 1);
-    for (int i = 0; i < graph->order.n; i++) {
-        const struct node *node = &graph->nodes.at[graph->order.at[i]];
+    GRAPH_EACH(graph, i, const struct node *node) {
         for (int k = 0; k < node->ninputs; k++)
             if (node->inputs[k] >= 0) last[node->inputs[k]] = i;
     }
@@ -439,8 +437,7 @@ int pass_fuse_elementwise(struct graph *graph, const struct pass_context *contex
     for (int i = graph->order.n - 1; i >= 0; i--)
         if (f.fusions[graph->order.at[i]] && f.root[graph->order.at[i]] == graph->order.at[i])
             enclose(&f, graph->order.at[i]);
-    for (int i = 0; i < graph->order.n; i++) {
-        int id = graph->order.at[i];
+    VEC_EACH_VALUE(&graph->order, i, int id) {
         /* a node alone becomes Fused where fuse_epilogue, which takes only these, may want it */
         heads[id] = f.root[id] == id && f.fusions[id] &&
                     (f.fusions[id]->nodes > 1 || epilogue_follows(graph, context, &graph->nodes.at[id], most));

@@ -117,8 +117,7 @@ int pass_fuse_epilogue(struct graph *graph, const struct pass_context *context) 
     struct joiner j = {.graph = graph, .context = context};
     j.readers = graph_readers(graph, graph->arena);
     j.gone = ARENA_ARRAY(graph->arena, bool, 2 * graph->nodes.n + 1);
-    for (int i = 0; i < graph->order.n; i++) {
-        int id = graph->order.at[i];
+    VEC_EACH_VALUE(&graph->order, i, int id) {
         if (graph->nodes.at[id].op->id != OP_Fused || graph->nodes.at[id].noutputs > 1) continue;
         int made = join_sole(&j, id);
         if (made >= 0)

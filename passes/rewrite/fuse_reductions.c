@@ -43,9 +43,7 @@ int pass_fuse_reductions(struct graph *graph, const struct pass_context *context
     struct arena *scratch = arena_scratch(graph->arena);
     /* per tensor: the place in the order, from 1 on, of a reduction that reads it and is in no pair; 0: none */
     int *alone = ARENA_ARRAY(scratch, int, graph->tensors.n + 1), live = 0;
-    for (int i = 0; i < graph->order.n; i++) {
-        const int id = graph->order.at[i];
-        const struct node *node = &graph->nodes.at[id];
+    GRAPH_EACH_ID(graph, id, const struct node *node) {
         int *place = is_reduction(graph, node) ? &alone[node->inputs[0]] : NULL;
         const int first = place && *place ? graph->order.at[*place - 1] : -1;
         if (first >= 0 && is_alike(&graph->nodes.at[first], node)) {

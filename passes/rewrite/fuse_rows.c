@@ -113,8 +113,7 @@ static void fill_tables(struct fuser *f) {
     for (int i = 0; i < graph->updates.n; i++) f->updated[graph->updates.at[i].value] = true;
     f->first = f->last = -1;
     for (int i = 0; i < most; i++) f->places[i].position = -1;
-    for (int i = 0; i < graph->order.n; i++) {
-        const struct node *node = &graph->nodes.at[graph->order.at[i]];
+    GRAPH_EACH(graph, i, const struct node *node) {
         link(f, f->last, graph->order.at[i]), link(f, graph->order.at[i], -1);
         for (int k = 0; k < node->ninputs; k++)
             if (node->inputs[k] >= 0) VEC_PUSH(f->scratch, &f->readers[node->inputs[k]].nodes, graph->order.at[i]);
@@ -257,10 +256,8 @@ static bool is_result(const struct fuser *f, const struct region *r, int tensor)
 
 /* The first of the node and those outside of the region that read the tensor. */
 static int first_reader(const struct fuser *f, const struct region *r, int tensor, int first) {
-    for (int u = 0; u < f->readers[tensor].nodes.n; u++) {
-        int user = f->readers[tensor].nodes.at[u];
+    VEC_EACH_VALUE(&f->readers[tensor].nodes, u, int user)
         if (!is_in(r, user) && position(f, user) < position(f, first)) first = user;
-    }
     return first;
 }
 

@@ -49,10 +49,8 @@ int pass_fuse_squares(struct graph *graph, const struct pass_context *context) {
     const int *readers = graph_readers(graph, graph->arena);
     bool *gone = ARENA_ARRAY(graph->arena, bool, graph->nodes.n + 1);
     (void)context;
-    for (int i = 0; i < graph->order.n; i++) {
-        struct node *node = &graph->nodes.at[graph->order.at[i]];
+    GRAPH_EACH(graph, i, struct node *const node)
         if (node->op->id == OP_Add && fits(graph, node)) join(graph, readers, gone, node);
-    }
     graph_keep(graph, gone, false);
     return 0;
 }

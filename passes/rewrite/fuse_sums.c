@@ -39,10 +39,8 @@ static bool is_view(const struct node *node) {
 
 static void find_views(struct joiner *j) {
     for (int t = 0; t < j->graph->tensors.n; t++) j->viewed[t] = t;
-    for (int i = 0; i < j->graph->order.n; i++) {
-        const struct node *node = &j->graph->nodes.at[j->graph->order.at[i]];
+    GRAPH_EACH(j->graph, i, const struct node *node)
         if (is_view(node)) j->viewed[node->outputs[0]] = j->viewed[node->inputs[0]];
-    }
 }
 
 static int64_t columns_of(const struct tensor *t) {
@@ -81,17 +79,14 @@ static bool find_row(const struct joiner *j, const struct node *node, struct sum
 }
 
 static void find_readers(struct joiner *j) {
-    for (int i = 0; i < j->graph->order.n; i++) {
-        const struct node *node = &j->graph->nodes.at[j->graph->order.at[i]];
+    GRAPH_EACH(j->graph, i, const struct node *node) {
         for (int k = 0; is_plain_product(node) && k < 2; k++)
             if (has_summed_rows(j, node, k)) j->reader[j->viewed[node->inputs[k]]] = j->graph->order.at[i];
     }
 }
 
 static void find_pairs(struct joiner *j) {
-    for (int i = 0; i < j->graph->order.n; i++) {
-        int id = j->graph->order.at[i];
-        const struct node *node = &j->graph->nodes.at[id];
+    GRAPH_EACH_ID(j->graph, id, const struct node *node) {
         int product = sums_rows(j, node) ? j->reader[j->viewed[node->inputs[0]]] : -1;
         if (product < 0 || j->other[product] >= 0) continue;
         j->other[id] = product, j->other[product] = id;

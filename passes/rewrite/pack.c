@@ -7,8 +7,7 @@
 /* Excludes weights and scales of which only the others could be packed; true if there were any. */
 static bool exclude_halves(const struct graph *graph, const struct uses *uses, bool *excluded) {
     bool found = false;
-    for (int i = 0; i < graph->order.n; i++) {
-        const struct node *node = &graph->nodes.at[graph->order.at[i]];
+    GRAPH_EACH(graph, i, const struct node *node) {
         if (node->op->id != OP_DequantMatMul) continue;
         const int w = node->inputs[1], scale = node->inputs[2];
         if ((packing_possible(graph, uses, excluded, w) == RT_PLAIN) ==

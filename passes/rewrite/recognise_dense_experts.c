@@ -122,8 +122,7 @@ static bool find(struct matcher *matcher, struct build *builder, int node, const
 
 void recognise_dense_experts(struct graph *graph, const struct pass_context *context) {
     struct candidates candidates = {0};
-    for (int i = 0; i < graph->order.n; i++) {
-        const struct node *node = &graph->nodes.at[graph->order.at[i]];
+    GRAPH_EACH(graph, i, const struct node *node) {
         if (node->op->id == OP_TopK || node->op->id == OP_ArgMax)
             VEC_PUSH(graph->arena, &candidates.topk, node->outputs[0]);
     }

@@ -32,8 +32,7 @@ static void read_unexpanded(const struct graph *graph, struct node *node, int k)
 
 int pass_remove_expands(struct graph *graph, const struct pass_context *context) {
     (void)context;
-    for (int i = 0; i < graph->order.n; i++) {
-        struct node *node = &graph->nodes.at[graph->order.at[i]];
+    GRAPH_EACH(graph, i, struct node *const node) {
         for (int k = 0; k < node->ninputs && node->op->kind == OP_ELEMENTWISE; k++)
             if (node->inputs[k] >= 0) read_unexpanded(graph, node, k);
     }

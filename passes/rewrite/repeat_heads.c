@@ -85,8 +85,7 @@ static void find_caches(struct dividing *by) {
     by->readers = graph_readers(graph, graph->arena);
     by->times = ARENA_ARRAY(graph->arena, int64_t, graph->nodes.n + 1);
     by->cached = ARENA_ARRAY(graph->arena, int64_t, graph->nodes.n + 1);
-    for (int i = 0; i < graph->order.n; i++) {
-        const struct node *node = &graph->nodes.at[graph->order.at[i]];
+    GRAPH_EACH(graph, i, const struct node *node) {
         const int64_t times = by->times[graph->order.at[i]] = times_of(by, node);
         for (int k = 0; k < NKEPT && kept[k] < node->ninputs && times > 1; k++) {
             const int writer = cache_of(by, node->inputs[kept[k]]);

@@ -82,8 +82,7 @@ static int add_scales(struct caches *caches, int state) {
 static int find_states(struct caches *caches) {
     const struct graph *graph = caches->builder.graph;
     int found = 0;
-    for (int u = 0; u < graph->updates.n; u++) {
-        const struct update *update = &graph->updates.at[u];
+    VEC_EACH(&graph->updates, u, const struct update *update) {
         const struct node *writer = graph_producer(graph, update->value);
         const struct tensor *state = tensor_of(caches, update->weight);
         if (state->kind != TENSOR_STATE || !writer || rows_of(writer) < 0 || writer->inputs[0] != update->weight ||

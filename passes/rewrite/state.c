@@ -181,8 +181,7 @@ int pass_state(struct graph *graph, const struct pass_context *context) {
     for (int u = 0; u < graph->updates.n; u++)
         any = any || graph->tensors.at[graph->updates.at[u].weight].kind == TENSOR_STATE;
     if (any && state_writes(graph, context->diags) < 0) return -1;
-    for (int u = 0; u < graph->updates.n; u++) {
-        const struct update *update = &graph->updates.at[u];
+    VEC_EACH(&graph->updates, u, const struct update *update) {
         const struct tensor *state = &graph->tensors.at[update->weight];
         if (state->kind != TENSOR_STATE || tensor_same_shape(state, &graph->tensors.at[update->value])) continue;
         if (add(&growth, update) < 0) return -1;

@@ -178,8 +178,7 @@ static struct caster new_caster(struct graph *graph, const struct pass_context *
 static void report(const struct caster *c) {
     const struct graph *graph = c->builder.graph;
     int halves = 0, products = 0, half_products = 0;
-    for (int i = 0; i < graph->order.n; i++) {
-        const struct node *node = &graph->nodes.at[graph->order.at[i]];
+    GRAPH_EACH(graph, i, const struct node *node) {
         bool half = type_of(c, node->outputs[0]) == c->amp->dtype, product = node->op->columns != NULL;
         halves += half && node->op->id != OP_Cast;
         products += product, half_products += product && half;

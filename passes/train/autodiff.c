@@ -43,8 +43,7 @@ static bool wants_gradient(const struct autodiff *a, const struct tensor *tensor
 static void mark_dependent(struct autodiff *a) {
     const struct graph *graph = a->graph;
     for (int t = 0; t < a->tensors; t++) a->depends[t] = wants_gradient(a, &graph->tensors.at[t]);
-    for (int i = 0; i < graph->order.n; i++) {
-        const struct node *node = &graph->nodes.at[graph->order.at[i]];
+    GRAPH_EACH(graph, i, const struct node *node) {
         if (!rt_dtype_is_float(graph->tensors.at[node->outputs[0]].dtype) || node->op->grad == grad_none) continue;
         for (int k = 0; k < node->ninputs; k++)
             if (node->inputs[k] >= 0 && a->depends[node->inputs[k]]) a->depends[node->outputs[0]] = true;
@@ -193,8 +192,7 @@ static int seed_loss(struct autodiff *a) {
 
 static int seed_outputs(struct autodiff *a) {
     struct graph *graph = a->graph;
-    for (int i = 0; i < graph->outputs.n; i++) {
-        int output = graph->outputs.at[i];
+    VEC_EACH_VALUE(&graph->outputs, i, int output) {
         const struct tensor t = graph->tensors.at[output];
         if (output >= a->tensors || !rt_dtype_is_float(t.dtype)) continue;
         const char *name = arena_printf(graph->arena, "%s.gradient", graph->output_names.at[i]);
@@ -290,8 +288,7 @@ static int seen_tensor(const struct graph *graph, int tensor) {
 /* Copies outputs that are parameters or views of parameters: outputs are read after the update, which overwrites
  * parameters. */
 static int copy_stored_outputs(struct graph *graph, struct diags *diags) {
-    for (int i = 0; i < graph->outputs.n; i++) {
-        const int output = graph->outputs.at[i];
+    VEC_EACH_VALUE(&graph->outputs, i, const int output) {
         const struct tensor *seen = &graph->tensors.at[seen_tensor(graph, output)];
         struct build builder = {graph, diags, graph->output_names.at[i]};
         if (seen->kind != TENSOR_WEIGHT || !rt_dtype_is_float(seen->dtype)) continue;

@@ -73,8 +73,7 @@ static int weight_of(const struct graph *graph, const struct node *node) {
 static void find_feeding(struct marking *m) {
     const struct graph *graph = m->builder.graph;
     m->feeds = ARENA_ARRAY(graph->arena, bool, graph->tensors.n + 1);
-    for (int i = graph->order.n - 1; i >= 0; i--) {
-        const struct node *node = &graph->nodes.at[graph->order.at[i]];
+    GRAPH_EACH_BACK(graph, i, const struct node *node) {
         bool feeds = weight_of(graph, node) >= 0;
         for (int o = 0; o < node->noutputs; o++) feeds = feeds || m->feeds[node->outputs[o]];
         for (int k = 0; k < node->ninputs && feeds; k++)
@@ -89,8 +88,7 @@ struct verdict {
 
 static struct verdict judge(struct marking *m, const char *name) {
     struct verdict verdict = {false, false, false};
-    for (int i = 0; i < m->fp8->rules.n; i++) {
-        const struct fp8_rule *rule = &m->fp8->rules.at[i];
+    VEC_EACH(&m->fp8->rules, i, const struct fp8_rule *rule) {
         bool matches = fnmatch(rule->pattern, name, 0) == 0;
         m->matched[i] = m->matched[i] || matches;
         verdict.has_includes = verdict.has_includes || !rule->exclude;

@@ -43,10 +43,8 @@ const struct weight_role *weight_role_of(const struct weight_roles *roles, const
 static bool *find_candidates(const struct evidence *e) {
     const struct graph *graph = e->graph;
     bool *candidates = ARENA_ARRAY(graph->arena, bool, graph->tensors.n + 1);
-    for (int t = 0; t < graph->tensors.n; t++) {
-        const struct tensor *tensor = &graph->tensors.at[t];
+    VEC_EACH(&graph->tensors, t, const struct tensor *tensor)
         candidates[t] = tensor->kind == TENSOR_WEIGHT && rt_dtype_is_float(tensor->dtype) && evidence_is_read(e, t);
-    }
     for (int i = 0; i < graph->updates.n; i++) candidates[graph->updates.at[i].weight] = false;
     return candidates;
 }
@@ -96,8 +94,7 @@ static void tell_rule(const struct weight_roles *roles, const struct role_rule *
                       struct diags *diags) {
     int count = 0;
     struct strbuf names = {.arena = diags->arena};
-    for (int i = 0; i < roles->all.n; i++) {
-        const struct weight_role *decision = &roles->all.at[i];
+    VEC_EACH(&roles->all, i, const struct weight_role *decision) {
         if (decision->rule != rule || decision->role != role) continue;
         if (count++ < MOST_NAMED || verbose)
             strbuf_printf(&names, "%s%s %s", count > 1 ? ", " : "", named(decision, diags), decision->type);

@@ -96,8 +96,7 @@ static bool *ends_all(const struct evidence *e,
                       bool (*passes)(const struct node *node)) {
     const struct graph *graph = e->graph;
     bool *fails = graph_kept(graph, e->arena), *holds = ARENA_ARRAY(e->arena, bool, graph->tensors.n + 1);
-    for (int i = graph->order.n - 1; i >= 0; i--) {
-        const struct node *node = &graph->nodes.at[graph->order.at[i]];
+    GRAPH_EACH_BACK(graph, i, const struct node *node) {
         const bool on = passes(node) && holds[node->outputs[0]] && !fails[node->outputs[0]];
         for (int k = 0; k < node->ninputs && e->live[graph->order.at[i]]; k++) {
             if (node->inputs[k] < 0) continue;
@@ -136,8 +135,7 @@ static bool *find_data(const struct evidence *e, const bool *angle) {
                   (tensor->kind == TENSOR_INPUT ||
                    (tensor->kind == TENSOR_WEIGHT && tensor_elements(tensor) > 1 && !angle[t]));
     }
-    for (int i = 0; i < graph->order.n; i++) {
-        const struct node *node = &graph->nodes.at[graph->order.at[i]];
+    GRAPH_EACH(graph, i, const struct node *node) {
         for (int k = 0; k < node->ninputs; k++)
             if (node->inputs[k] >= 0 && data[node->inputs[k]]) data[node->outputs[0]] = true;
     }
@@ -148,8 +146,7 @@ static bool *find_scores(const struct evidence *e) {
     static const enum op_id ends[] = {OP_Softmax, OP_LogSoftmax, OP_NONE};
     const struct graph *graph = e->graph;
     bool *scores = ARENA_ARRAY(e->arena, bool, graph->tensors.n + 1);
-    for (int i = graph->order.n - 1; i >= 0; i--) {
-        const struct node *node = &graph->nodes.at[graph->order.at[i]];
+    GRAPH_EACH_BACK(graph, i, const struct node *node) {
         const bool on =
             op_is_listed(node->op, ends) || ((is_arithmetic(node) || moves(node)) && scores[node->outputs[0]]);
         for (int k = 0; k < node->ninputs && on; k++)

@@ -216,8 +216,7 @@ const struct optimizer_choice *optimizer_choice_of(const struct training *traini
 
 /* Whether the pattern matches a weight that is not a constant. */
 static bool matches_weight(const char *pattern, const struct graph *graph) {
-    for (int i = 0; i < graph->order.n; i++) {
-        const struct node *node = &graph->nodes.at[graph->order.at[i]];
+    GRAPH_EACH(graph, i, const struct node *node) {
         for (int k = 0; k < node->ninputs; k++) {
             const struct tensor *tensor = node->inputs[k] < 0 ? NULL : &graph->tensors.at[node->inputs[k]];
             if (tensor && tensor->kind == TENSOR_WEIGHT && !tensor->constant && rt_dtype_is_float(tensor->dtype) &&

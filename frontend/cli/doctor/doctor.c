@@ -401,8 +401,7 @@ static int print_json(const struct findings *findings, struct cli *cli) {
     rt_json_open(writer, '{', RT_JSON_LINES);
     rt_json_key_int(writer, "format", 1);
     rt_json_key_open(writer, "findings", '[', RT_JSON_LINES);
-    for (int i = 0; i < findings->all.n; i++) {
-        const struct finding *item = &findings->all.at[i];
+    VEC_EACH(&findings->all, i, const struct finding *item) {
         rt_json_open(writer, '{', RT_JSON_INLINE);
         rt_json_key_text(writer, "what", item->what);
         rt_json_key_text(writer, "verdict", verdicts[item->verdict]);
@@ -417,8 +416,7 @@ static int print_json(const struct findings *findings, struct cli *cli) {
 
 /* `quiet`: only what is wrong. */
 static void print_text(const struct findings *findings, bool quiet) {
-    for (int i = 0; i < findings->all.n; i++) {
-        const struct finding *item = &findings->all.at[i];
+    VEC_EACH(&findings->all, i, const struct finding *item) {
         if (quiet && item->verdict != FAILED) continue;
         printf("%-17s %-8s %s%s%s\n", item->what, verdicts[item->verdict], item->found ? item->found : "",
                item->found && item->hint ? "; " : "", item->hint ? item->hint : "");

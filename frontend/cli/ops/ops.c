@@ -121,8 +121,7 @@ static int choose(struct cli *cli, struct families *chosen) {
 
 static void print_table(const struct families *families, struct arena *arena) {
     printf("%-34s %-11s %-16s %s\n", "operator", "opsets", "becomes", "types");
-    for (int i = 0; i < families->all.n; i++) {
-        const struct family *family = &families->all.at[i];
+    VEC_EACH(&families->all, i, const struct family *family) {
         struct strbuf opsets = {.arena = arena};
         for (int f = 0; f < family->nforms; f++) strbuf_printf(&opsets, "%s%d", f ? " " : "", form_since(family, f));
         const char *becomes = refused(family) ? "-" : family->core ? family->core->name : "composition";

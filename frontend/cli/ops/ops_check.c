@@ -454,8 +454,7 @@ static int check_gradient(struct check *check, const struct trial *trial) {
 }
 
 static int compare_all(struct check *check) {
-    for (int i = 0; i < check->trials.n; i++) {
-        const struct trial *trial = &check->trials.at[i];
+    VEC_EACH(&check->trials, i, const struct trial *trial) {
         int status = 0;
         if (trial->factor >= 0)
             status = check_split(check, trial);
@@ -472,8 +471,7 @@ static int compare_all(struct check *check) {
 
 static void find_subjects(struct check *check) {
     int64_t dims[RT_MAX_NDIM];
-    for (int i = 0; i < check->declared->operators.n; i++) {
-        struct user_op *user = check->declared->operators.at[i];
+    VEC_EACH_VALUE(&check->declared->operators, i, struct user_op *const user) {
         const char *pattern = user->pattern;
         user->pattern = NULL; /* the subgraph must stay as it is */
         if (user->op.kind == OP_KERNEL && !user->kernel[USER_C].file) continue;

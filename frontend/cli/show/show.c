@@ -530,8 +530,7 @@ static void put_memory(struct strbuf *out, const struct compiled_model *compiled
     for (int i = 0; i < MEMORY_KINDS; i++)
         if (used[i]) strbuf_printf(out, " %*s", column_width(i), memory_kinds[i]);
     strbuf_putc(out, '\n');
-    for (int r = 0; r < rows.all.n; r++) {
-        const struct memory_row *row = &rows.all.at[r];
+    VEC_EACH(&rows.all, r, const struct memory_row *row) {
         const char *name = arena_printf(out->arena, "rank%s %s", row->ranks.all.n == 1 ? "" : "s",
                                         rank_list_text(&row->ranks, out->arena));
         strbuf_printf(out, "  %-18s", name);

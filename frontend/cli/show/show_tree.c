@@ -299,8 +299,7 @@ static void put_children(struct strbuf *out, const struct tree *tree, const int 
     struct stretches stretches;
     for (int i = 0; i < n; i++) ids[i] = tree->scopes.at[children[i]].id;
     repeats_find(tree->arena, ids, n, 1, &stretches);
-    for (int s = 0; s < stretches.all.n; s++) {
-        const struct stretch *stretch = &stretches.all.at[s];
+    VEC_EACH(&stretches.all, s, const struct stretch *stretch) {
         if (!is_folded(tree, children, stretch)) continue;
         put_singly(out, tree, children + put, stretch->first - put, depth);
         put_folded(out, tree, children + stretch->first, stretch->period, stretch->times, depth);

@@ -37,11 +37,9 @@ static void index_node(struct writer *w, int index, struct diags *diags) {
 
 /* Of several operands of that name at a node, such as both inputs of x * x, the first that is divided counts. */
 static void index_annotations(struct writer *w, struct diags *diags) {
-    for (int i = 0; i < w->annotations->nodes.n; i++) {
-        const struct annotated_node *node = &w->annotations->nodes.at[i];
+    VEC_EACH(&w->annotations->nodes, i, const struct annotated_node *node) {
         index_node(w, i, diags);
-        for (int t = 0; t < node->tensors.n; t++) {
-            const struct annotated_tensor *tensor = &node->tensors.at[t];
+        VEC_EACH(&node->tensors, t, const struct annotated_tensor *tensor) {
             const char *key = key_of(w->arena, node->name, tensor->name);
             const int have = map_get(&w->tensors, key, strlen(key));
             if (have >= 0 && (w->found.at[have]->ncuts || !tensor->ncuts)) continue;

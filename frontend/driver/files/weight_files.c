@@ -16,8 +16,7 @@ static int lies_outside(struct diags *diags, const char *name, int file) {
 }
 
 int weight_files_attach(struct graph *graph, int nfiles, const struct weight_file *files, struct diags *diags) {
-    for (int t = 0; t < graph->tensors.n; t++) {
-        struct tensor *tensor = &graph->tensors.at[t];
+    VEC_EACH(&graph->tensors, t, struct tensor *const tensor) {
         int file = tensor->stored.file;
         if (tensor->kind != TENSOR_WEIGHT || file < 0 || file >= nfiles || !files[file].bytes) continue;
         if (!lies_within(&tensor->stored, tensor_elements(tensor), files[file].count))
@@ -28,8 +27,7 @@ int weight_files_attach(struct graph *graph, int nfiles, const struct weight_fil
 }
 
 int weight_files_check(const struct slices *slices, int nfiles, const int64_t *bytes, struct diags *diags) {
-    for (int i = 0; i < slices->at.n; i++) {
-        const struct sliced *sliced = &slices->at.at[i];
+    VEC_EACH(&slices->at, i, const struct sliced *sliced) {
         const int file = sliced->stored.file;
         int64_t elements = 1;
         for (int d = 0; d < sliced->ndim; d++) elements *= sliced->dims[d];

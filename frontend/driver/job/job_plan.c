@@ -66,8 +66,7 @@ static void note_live(const struct job *job, const struct rank_class *class, str
     int64_t below = INT64_MAX;
     for (int n = 0; n < 3; n++) {
         int largest = -1;
-        for (int i = 0; i < class->peak_live.n; i++) {
-            const int tensor = class->peak_live.at[i];
+        VEC_EACH_VALUE(&class->peak_live, i, const int tensor) {
             const int64_t bytes = rankplan_room(class, graph, tensor);
             if (bytes < below && (largest < 0 || bytes > rankplan_room(class, graph, largest))) largest = tensor;
         }
@@ -165,8 +164,7 @@ static const char *pas_text(const struct job *job) {
 
 /* E0604 if a file of the model was replaced between opening and hashing. */
 static int check_opened(const struct job *job) {
-    for (int i = 0; i < job->model->files.n; i++) {
-        const struct onnx_file *opened = &job->model->files.at[i];
+    VEC_EACH(&job->model->files, i, const struct onnx_file *opened) {
         const struct hashed_file *hashed = &job->keys.files.at[i];
         if (opened->bytes != hashed->bytes || opened->mtime_ns != hashed->mtime_ns)
             return onnx_file_refuse(job->model, opened);

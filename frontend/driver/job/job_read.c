@@ -111,8 +111,7 @@ int job_list_text_files(struct job *job) {
     if (compiled) return compiled < 0 ? -1 : 0;
     job->named = true;
     VEC_PUSH(job->arena, &job->files, text);
-    for (int i = 0; i < job->graph->files.n; i++) {
-        const char *name = job->graph->files.at[i];
+    VEC_EACH_VALUE(&job->graph->files, i, const char *name) {
         const char *path = arena_printf(job->arena, "%.*s%s", slash ? (int)(slash - text) + 1 : 0, text, name);
         struct stat info;
         if (lstat(path, &info) < 0) return diag_errno(job->diags, 601, text, "open", path);
@@ -143,8 +142,7 @@ static int no_file_named(const struct job *job, const struct tensor *tensor) {
 }
 
 int job_check_text_weights(const struct job *job) {
-    for (int t = 0; t < job->graph->tensors.n; t++) {
-        const struct tensor *tensor = &job->graph->tensors.at[t];
+    VEC_EACH(&job->graph->tensors, t, const struct tensor *tensor) {
         int64_t bytes, end;
         if (tensor->kind != TENSOR_WEIGHT) continue;
         if (tensor->stored.file < job->named || tensor->stored.file >= job->files.n) return no_file_named(job, tensor);
@@ -334,8 +332,7 @@ static void give_sizes(const struct job *job, struct import_options *import) {
         dims[i] = (struct import_dim){options->dims.all.at[i].name, options->dims.all.at[i].range};
     import->dims = dims;
     import->ndims = options->dims.all.n;
-    for (int i = 0; i < open.all.n; i++) {
-        const struct import_open_dim *dim = &open.all.at[i];
+    VEC_EACH(&open.all, i, const struct import_open_dim *dim) {
         if (dim->ndim == 4 && dim->dim == 3 && !generation_role(dim->input, false) && !has_dim(import, dim->name))
             dims[import->ndims++] = (struct import_dim){dim->name, open_fixed(head_size)};
     }
@@ -384,8 +381,7 @@ static void set_mesh(struct job *job) {
 static int take_dims(const struct job *job, struct model_config *config, int64_t *batch) {
     const bool decodes = job->options->decode;
     if (decodes) config->past = config->sequence > 1 ? config->sequence - 1 : 1, config->sequence = 1;
-    for (int i = 0; i < job->options->dims.all.n; i++) {
-        const struct option_size *given = &job->options->dims.all.at[i];
+    VEC_EACH(&job->options->dims.all, i, const struct option_size *given) {
         int64_t *size = strcmp(given->name, "batch") == 0             ? batch
                         : strcmp(given->name, "seq") == 0             ? &config->sequence
                         : decodes && strcmp(given->name, "past") == 0 ? &config->past

@@ -19,8 +19,7 @@ bool job_has_open_sizes(const struct job *job) {
 /* Training programs have fixed sizes. */
 static int refuse_training(const struct job *job) {
     const struct options *options = job->options;
-    for (int i = 0; i < options->dims.all.n; i++) {
-        const struct option_size *dim = &options->dims.all.at[i];
+    VEC_EACH(&options->dims.all, i, const struct option_size *dim) {
         if (!open_is_range(&dim->range)) continue;
         diag_error(job->diags, 439, EXIT_UNSUPPORTED, "--train",
                    "the size of %s is open, but sizes of training are fixed", diag_quote(job->diags, dim->name));
@@ -124,12 +123,9 @@ static const char *narrower(const struct job *job, int (*import)(struct job *job
     struct options *options = arena_copy(job->arena, job->options, sizeof *options);
     VEC_UNSHARE(job->arena, &options->dims.all);
     const char *all = "";
-    for (int i = 0; i < options->dims.all.n; i++) {
-        struct option_size *dim = &options->dims.all.at[i];
+    VEC_EACH(&options->dims.all, i, struct option_size *const dim)
         if (open_is_range(&dim->range) && narrow(job, import, options, &dim->range)) return dim_option(job->arena, dim);
-    }
-    for (int i = 0; i < options->dims.all.n; i++) {
-        struct option_size *dim = &options->dims.all.at[i];
+    VEC_EACH(&options->dims.all, i, struct option_size *const dim) {
         if (!open_is_range(&dim->range)) continue;
         dim->range = open_fixed(dim->range.typical);
         all = arena_printf(job->arena, "%s%s", all, dim_option(job->arena, dim));

@@ -22,8 +22,7 @@ struct location job_location(const struct job *job) {
 static const char *location_of(const struct job *job, const struct program *program) {
     struct location location = job_location(job);
     struct hashed_file constants = {.path = CONSTANTS_FILE};
-    for (int i = 0; i < program->files.n; i++) {
-        const struct program_file *file = &program->files.at[i];
+    VEC_EACH(&program->files, i, const struct program_file *file) {
         if (strcmp(file->path, CONSTANTS_FILE) != 0) continue;
         constants.bytes = (int64_t)file->count;
         rt_hash_bytes(file->bytes, file->count, constants.hash);
@@ -38,8 +37,7 @@ static void add_text(struct job *job, struct program *program, const char *path,
 
 /* Opens the files of the model, until the arena is freed, and lists their sizes at the time they were hashed. */
 static int open_sources(struct job *job, struct slices_source *sources, int64_t *bytes) {
-    for (int i = 0; i < job->keys.files.n; i++) {
-        const struct hashed_file *file = &job->keys.files.at[i];
+    VEC_EACH(&job->keys.files, i, const struct hashed_file *file) {
         sources[i] = (struct slices_source){file->path, file->given, open(file->path, O_RDONLY | O_CLOEXEC)};
         bytes[i] = file->bytes;
         if (sources[i].fd < 0) return diag_errno(job->diags, 601, NULL, "open", file->path);

@@ -92,8 +92,7 @@ static bool has_part(const struct key *key, const char *name) {
 /* Lists the parts of a key that differ, one line each, after a diagnostic. */
 static void note_differences(const struct rt_json *stored, const struct key *key, struct diags *diags) {
     const struct rt_json *parts = rt_json_member(stored, "parts");
-    for (int i = 0; i < key->parts.n; i++) {
-        const struct key_part *part = &key->parts.at[i];
+    VEC_EACH(&key->parts, i, const struct key_part *part) {
         const char *was = rt_json_text(rt_json_member(parts, part->name));
         if (strcmp(part->name, "graph") == 0 || (was && strcmp(was, part->value) == 0)) continue;
         diag_note(diags, "%s: was %s, is %s", part->name, diag_quote(diags, was ? was : ""),

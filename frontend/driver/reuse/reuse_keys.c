@@ -56,8 +56,7 @@ static int add_file(struct reuse_keys *keys, const struct options *options, stru
 }
 
 int reuse_keys_check_files(const struct reuse_keys *keys, struct diags *diags) {
-    for (int i = 0; i < keys->files.n; i++) {
-        const struct hashed_file *then = &keys->files.at[i];
+    VEC_EACH(&keys->files, i, const struct hashed_file *then) {
         struct hashed_file now = {.path = then->path};
         if (read_state(&now) && now.bytes == then->bytes && now.mtime_ns == then->mtime_ns &&
             now.ctime_ns == then->ctime_ns)

@@ -100,8 +100,7 @@ static void find_own(struct limits *limits, const struct constraints *constraint
                      struct arena *arena) {
     const struct node *node = &limits->graph->nodes.at[id];
     const struct constraint *deciding[3] = {NULL}; /* the entry of a file, the rules of split and stage */
-    for (int i = 0; i < constraints->all.n; i++) {
-        const struct constraint *constraint = &constraints->all.at[i];
+    VEC_EACH(&constraints->all, i, const struct constraint *constraint) {
         if (!concerns(constraint, node, arena)) continue;
         seen[i] = true;
         const int kind = constraint->kind == CONSTRAINT_STAGE ? 2 : constraint->source == FROM_RULES;
@@ -115,10 +114,8 @@ static void find_own(struct limits *limits, const struct constraints *constraint
 }
 
 const struct constraint *limits_rule(const struct limits *limits, int id, bool stage) {
-    for (int i = 0; i < limits->of[id].all.n; i++) {
-        const struct constraint *constraint = limits->of[id].all.at[i];
+    VEC_EACH_VALUE(&limits->of[id].all, i, const struct constraint *constraint)
         if (constraint->source == FROM_RULES && (constraint->kind == CONSTRAINT_STAGE) == stage) return constraint;
-    }
     return NULL;
 }
 
@@ -126,8 +123,7 @@ const struct constraint *limits_rule(const struct limits *limits, int id, bool s
 static void find_of_gradient(struct limits *limits, int id) {
     const int origin = limits->graph->nodes.at[id].origin;
     if (origin < 0) return;
-    for (int i = 0; i < limits->of[origin].all.n; i++) {
-        const struct constraint *constraint = limits->of[origin].all.at[i];
+    VEC_EACH_VALUE(&limits->of[origin].all, i, const struct constraint *constraint) {
         if (constraint->kind == CONSTRAINT_ALLOW && !constraint->dims.n && constraint->source != FROM_RULES)
             VEC_PUSH(limits->graph->arena, &limits->of[id].all, constraint);
     }
@@ -142,8 +138,7 @@ int constraint_operand(const struct graph *graph, int id, const struct dims *dim
 static bool is_listed(const struct graph *graph, int id, const struct constraint *constraint, const struct dims *dims,
                       const struct node_split *split) {
     struct cut_option options[RT_MAX_NDIM];
-    for (int d = 0; d < constraint->dims.n; d++) {
-        const struct constraint_dim *listed = &constraint->dims.at[d];
+    VEC_EACH(&constraint->dims, d, const struct constraint_dim *listed) {
         const int operand = constraint_operand(graph, id, dims, listed);
         const int n = operand < 0 ? 0 : dims_cut_options(dims, operand, listed->dim, 1, 1, options);
         for (int i = 0; i < n; i++)
@@ -153,8 +148,7 @@ static bool is_listed(const struct graph *graph, int id, const struct constraint
 }
 
 bool limits_allow(const struct limits *limits, int node, const struct dims *dims, const struct node_split *split) {
-    for (int i = 0; i < limits->of[node].all.n; i++) {
-        const struct constraint *constraint = limits->of[node].all.at[i];
+    VEC_EACH_VALUE(&limits->of[node].all, i, const struct constraint *constraint) {
         if (constraint->kind == CONSTRAINT_PIN || constraint->kind == CONSTRAINT_STAGE) continue;
         if (is_listed(limits->graph, node, constraint, dims, split) != (constraint->kind == CONSTRAINT_ALLOW))
             return false;
@@ -186,8 +180,7 @@ static void check_dim(const struct limits *limits, const struct constraint *cons
                       const struct constraint_dim *listed, struct diags *diags) {
     const struct graph *graph = limits->graph;
     bool decides = constraint->source != FROM_RULES;
-    for (int k = 0; k < graph->order.n; k++) {
-        const int id = graph->order.at[k];
+    VEC_EACH_VALUE(&graph->order, k, const int id) {
         bool concerned = false;
         for (int c = 0; c < limits->of[id].all.n; c++) concerned = concerned || limits->of[id].all.at[c] == constraint;
         if (concerned && has_dim(graph, id, listed)) return;
@@ -218,8 +211,7 @@ static void check_axes(const struct graph *graph, const struct constraint *rule,
 static int check_seen(const struct limits *limits, const struct constraints *constraints, const bool *seen,
                       struct diags *diags) {
     const int before = diags->errors;
-    for (int i = 0; i < constraints->all.n; i++) {
-        const struct constraint *constraint = &constraints->all.at[i];
+    VEC_EACH(&constraints->all, i, const struct constraint *constraint) {
         if (!seen[i]) {
             REFUSE(diags, constraint, "no node matches %s",
                    constraint->node ? diag_quote(diags, constraint->node) : "it");

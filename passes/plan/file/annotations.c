@@ -45,8 +45,7 @@ static void annotate_operands(struct annotated_node *entry, const struct graph *
 
 void annotations_of_graph(struct annotations *annotations, const struct graph *graph, struct arena *arena) {
     *annotations = (struct annotations){.place = graph->name, .mesh = graph->mesh};
-    for (int i = 0; i < graph->order.n; i++) {
-        const struct node *node = &graph->nodes.at[graph->order.at[i]];
+    GRAPH_EACH(graph, i, const struct node *node) {
         const int stage = node->stage;
         struct annotated_node entry = {
             .name = node->name, .stage = stage, .coordinate = graph->chunks.n ? graph->chunks.home[stage] : stage};

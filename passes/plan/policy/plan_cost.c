@@ -35,8 +35,7 @@ static struct kernel kernel_of(const struct graph *graph, const struct machine *
 static bool *find_fused(const struct graph *graph) {
     bool *fused = ARENA_ARRAY(graph->arena, bool, graph->tensors.n + 1);
     const int *readers = graph_readers(graph, graph->arena);
-    for (int i = 0; i < graph->order.n; i++) {
-        const struct node *node = &graph->nodes.at[graph->order.at[i]];
+    GRAPH_EACH(graph, i, const struct node *node) {
         if (node->op->kind != OP_ELEMENTWISE) continue;
         for (int k = 0; k < node->ninputs; k++) {
             const int id = node->inputs[k], from = id < 0 ? -1 : graph->tensors.at[id].producer;
@@ -57,8 +56,7 @@ double *plan_node_seconds(const struct graph *whole, const struct machine *machi
     for (int axis = 0; axis < RT_MAX_AXES; axis++)
         none[axis] = (struct node_split){SPLIT_NONE, .blocks = 1, .grain = 1};
     kernel.split = none, kernel.fused = find_fused(graph);
-    for (int i = 0; i < graph->order.n; i++) {
-        const struct node *node = &graph->nodes.at[graph->order.at[i]];
+    GRAPH_EACH(graph, i, const struct node *node) {
         struct dims dims;
         if (dims_bind(graph->arena, graph, node, &dims, NULL) == 0)
             seconds[graph->order.at[i]] = node_seconds(&kernel, node, &dims);
@@ -113,9 +111,7 @@ double plan_cost(struct propagation *decided, const struct machine *machine) {
     struct arena *scratch = arena_scratch(graph->arena);
     struct kernel kernel = kernel_of(graph, machine, scratch);
     double seconds = 0;
-    for (int i = 0; i < graph->order.n; i++) {
-        const int id = graph->order.at[i];
-        const struct node *node = &graph->nodes.at[id];
+    GRAPH_EACH_ID(graph, id, const struct node *node) {
         const struct dims *dims = propagation_dims(propagation, id);
         kernel.split = propagation->split[id];
         seconds += node_seconds(&kernel, node, dims);
@@ -148,8 +144,7 @@ static bool is_read(const struct propagation *propagation, int tensor) {
 int64_t plan_whole_weights(struct propagation *propagation, int64_t *divided) {
     int64_t whole = 0;
     *divided = 0;
-    for (int t = 0; t < propagation->graph->tensors.n; t++) {
-        const struct tensor *tensor = &propagation->graph->tensors.at[t];
+    VEC_EACH(&propagation->graph->tensors, t, const struct tensor *tensor) {
         if (tensor->kind != TENSOR_WEIGHT || !is_read(propagation, t)) continue;
         *(plan_needs_whole(propagation, t) ? &whole : divided) += tensor_bytes(tensor);
     }

@@ -92,8 +92,7 @@ void policy_report_replicated(struct propagation *decided, const char *policy, s
     const struct graph *graph = propagation->graph;
     int whole = 0;
     double flops = 0, all = 0;
-    for (int i = 0; i < graph->order.n; i++) {
-        const int id = graph->order.at[i];
+    VEC_EACH_VALUE(&graph->order, i, const int id) {
         if (propagation_lacks_axis(propagation, id)) continue;
         const double cost = dims_flops(propagation_dims(propagation, id), graph->nodes.at[id].op->flops);
         all += cost;

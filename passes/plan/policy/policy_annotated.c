@@ -46,8 +46,7 @@ static const struct annotated_tensor *annotation_at(const struct annotated *a, c
 
 static void report_refused(const struct annotated *a) {
     const struct mesh *mesh = &a->graph->mesh;
-    for (int i = 0; i < a->refused.n; i++) {
-        const struct refusal *refusal = &a->refused.at[i];
+    VEC_EACH(&a->refused, i, const struct refusal *refusal) {
         const struct annotated_cut *cut = refusal->cut;
         if (map_get(&a->applied, (const char *)&cut, sizeof cut) >= 0) continue;
         diag_error(a->diags, 435, EXIT_LIMIT, node_place(a->graph, refusal->node),
@@ -146,9 +145,7 @@ static int check_home(const struct annotated *a, int id, const struct annotated_
 static int apply_stages(struct annotated *a) {
     const struct graph *graph = a->graph;
     const int stages = draft_stages(a->draft);
-    for (int i = 0; i < graph->order.n; i++) {
-        const int id = graph->order.at[i];
-        const struct node *node = &graph->nodes.at[id];
+    GRAPH_EACH_ID(graph, id, const struct node *node) {
         const struct annotated_node *entry = annotation_of(a, id);
         int stage = entry ? entry->stage : ANNOTATED_NO_STAGE;
         for (int k = 0; k < node->ninputs && (!entry || entry->stage < 0); k++) {

@@ -99,8 +99,7 @@ static void end_axes(struct propagation *along, struct draft *draft, unsigned ax
     const struct graph *graph = draft->graph;
     for (int axis = 0; axis < graph->mesh.naxes; axis++) {
         if (!(axes >> axis & 1u)) continue;
-        for (int i = 0; i < graph->order.n; i++) {
-            const int id = graph->order.at[i];
+        VEC_EACH_VALUE(&graph->order, i, const int id) {
             if (graph->nodes.at[id].phase == PHASE_FORWARD && along[axis].decided[id])
                 policy_divide_updates(&along[axis], id);
         }
@@ -144,8 +143,7 @@ static int apply_stages(struct draft *draft, struct diags *diags) {
     const struct graph *graph = draft->graph;
     const int stages = draft_stages(draft);
     int stage = 0;
-    for (int i = 0; i < graph->order.n; i++) {
-        const int id = graph->order.at[i];
+    VEC_EACH_VALUE(&graph->order, i, const int id) {
         const struct constraint *rule = limits_rule(draft->limits, id, true);
         if (rule && rule->stage >= stages)
             return diag_error(diags, 424, EXIT_MALFORMED, rule->place,

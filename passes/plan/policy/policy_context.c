@@ -48,10 +48,8 @@ static int heads_of(struct propagation *propagation, int id) {
 static void split_heads(struct propagation *propagation, struct diags *diags) {
     const struct graph *graph = propagation->graph;
     int whole = 0;
-    for (int i = 0; i < graph->order.n; i++) {
-        const int id = graph->order.at[i];
+    VEC_EACH_VALUE(&graph->order, i, const int id)
         propagation->closed[id] = graph->nodes.at[id].op->id == OP_MatMul && heads_of(propagation, id) < 0;
-    }
     propagation->nests = true; /* heads of a rank along tensor are divided further */
     for (int i = 0; i < graph->order.n; i++) {
         const int id = graph->order.at[i], heads = propagation->decided[id] ? -1 : heads_of(propagation, id);
@@ -70,9 +68,7 @@ static void split_heads(struct propagation *propagation, struct diags *diags) {
  * to them: (batch, positions, features). */
 static void split_behind_heads(struct propagation *propagation, int64_t positions) {
     const struct graph *graph = propagation->graph;
-    for (int i = 0; i < graph->order.n; i++) {
-        const int id = graph->order.at[i];
-        const struct node *node = &graph->nodes.at[id];
+    GRAPH_EACH_ID(graph, id, const struct node *node) {
         for (int k = 0; k < node->ninputs && !propagation->decided[id]; k++) {
             const struct tensor *tensor = node->inputs[k] < 0 ? NULL : &graph->tensors.at[node->inputs[k]];
             if (tensor && tensor->ndim == 3 && tensor->dims[SEQUENCE] == positions && tensor->producer >= 0 &&

@@ -6,8 +6,7 @@
 
 int64_t policy_groups(const struct graph *graph) {
     int64_t groups = 1;
-    for (int i = 0; i < graph->order.n; i++) {
-        const struct node *node = &graph->nodes.at[graph->order.at[i]];
+    GRAPH_EACH(graph, i, const struct node *node) {
         const int64_t own = node->op->id == OP_ExpertDispatch ? graph->tensors.at[node->inputs[0]].dims[0] : 1;
         if (own > groups) groups = own;
     }

@@ -39,10 +39,8 @@ static void split_buffers(struct propagation *propagation, int id, int tensor) {
 /* Splits what is computed of buffers by experts. */
 static void split_experts(struct propagation *propagation) {
     const struct graph *graph = propagation->graph;
-    for (int i = 0; i < graph->order.n; i++) {
-        const int id = graph->order.at[i];
+    VEC_EACH_VALUE(&graph->order, i, const int id)
         propagation->closed[id] = is_exchange(&graph->nodes.at[id]) && exchanges_groups(propagation, id);
-    }
     for (int i = 0; i < graph->order.n; i++) {
         const int id = graph->order.at[i], tensor = graph->nodes.at[id].outputs[0];
         if (!is_exchange(&graph->nodes.at[id])) continue;

@@ -178,8 +178,7 @@ static enum rankc_policy_kind kind_of(const struct tensor *tensor) {
 
 static const struct rankc_policy_tensor *tensors_of(const struct graph *graph) {
     struct rankc_policy_tensor *tensors = ARENA_ARRAY(graph->arena, struct rankc_policy_tensor, graph->tensors.n + 1);
-    for (int t = 0; t < graph->tensors.n; t++) {
-        const struct tensor *tensor = &graph->tensors.at[t];
+    VEC_EACH(&graph->tensors, t, const struct tensor *tensor) {
         tensors[t] = (struct rankc_policy_tensor){.name = tensor->name,
                                                   .dtype = rt_dtypes[tensor->dtype].name,
                                                   .kind = kind_of(tensor),

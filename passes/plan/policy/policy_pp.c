@@ -117,8 +117,7 @@ static int *find_kinds(const struct graph *graph, int forward) {
     blocks_find(graph, arena, node_kinds(graph, arena, ALIKE_IN_TYPES), 0, forward, &blocks);
     int *first = ARENA_ARRAY(arena, int, blocks.kinds + 1); /* per kind of block: 1 + the number of its first place */
     for (int i = 0; i <= forward; i++) kinds[i] = OUTSIDE;
-    for (int b = 0; b < blocks.all.n; b++) {
-        const struct block *block = &blocks.all.at[b];
+    VEC_EACH(&blocks.all, b, const struct block *block) {
         if (!first[block->kind]) first[block->kind] = n + 1, n += block->nodes;
         for (int i = 0; i <= block->nodes * block->times; i++)
             kinds[block->first + i] = first[block->kind] - 1 + i % block->nodes;
@@ -130,8 +129,7 @@ static int *find_kinds(const struct graph *graph, int forward) {
 static double *weights_read(const struct graph *graph) {
     double *bytes = ARENA_ARRAY(graph->arena, double, graph->order.n + 1);
     bool *read = ARENA_ARRAY(graph->arena, bool, graph->tensors.n + 1);
-    for (int i = 0; i < graph->order.n; i++) {
-        const struct node *node = &graph->nodes.at[graph->order.at[i]];
+    GRAPH_EACH(graph, i, const struct node *node) {
         for (int k = 0; k < node->ninputs; k++) {
             const int tensor = node->inputs[k];
             if (tensor < 0 || graph->tensors.at[tensor].kind != TENSOR_WEIGHT || read[tensor]) continue;
@@ -335,8 +333,7 @@ static bool *find_update_nodes(const struct graph *graph) {
     bool *read = ARENA_ARRAY(graph->arena, bool, graph->tensors.n + 1); /* per tensor: by more than updates */
     bool *only = ARENA_ARRAY(graph->arena, bool, graph->nodes.n + 1);
     for (int i = 0; i < graph->outputs.n; i++) read[graph->outputs.at[i]] = true;
-    for (int i = graph->order.n - 1; i >= 0; i--) {
-        const struct node *node = &graph->nodes.at[graph->order.at[i]];
+    GRAPH_EACH_BACK(graph, i, const struct node *node) {
         bool needed = i >= forward;
         for (int k = 0; k < node->noutputs; k++) needed = needed || (node->outputs[k] >= 0 && read[node->outputs[k]]);
         only[graph->order.at[i]] = !needed;
@@ -395,8 +392,7 @@ static void keep_together(struct places *places, const struct graph *graph) {
         for (int k = 0; k < node->ninputs; k++)
             if (node->inputs[k] >= 0 && at < first[node->inputs[k]]) first[node->inputs[k]] = at;
     }
-    for (int u = 0; u < graph->updates.n; u++) {
-        const struct update *update = &graph->updates.at[u];
+    VEC_EACH(&graph->updates, u, const struct update *update) {
         const int producer = graph->tensors.at[update->value].producer;
         if (producer < 0 || graph->nodes.at[producer].phase != PHASE_FORWARD) continue;
         int kept = 0;

@@ -58,9 +58,7 @@ static bool has_one_reader(const struct propagation *propagation, int tensor) {
 static const bool *keep_sums(struct propagation *propagation) {
     const struct graph *graph = propagation->graph;
     bool *sums = ARENA_ARRAY(propagation->arena, bool, graph->nodes.n + 1);
-    for (int i = 0; i < graph->order.n; i++) {
-        const int id = graph->order.at[i];
-        const struct node *node = &graph->nodes.at[id];
+    GRAPH_EACH_ID(graph, id, const struct node *node) {
         bool all = node->op->id == OP_Add && !propagation->decided[id];
         for (int k = 0; k < node->ninputs && all; k++)
             all =
@@ -89,9 +87,7 @@ static int refuse(const struct propagation *propagation, int id, int tensor, str
 static int split_sequences(struct propagation *propagation, struct diags *diags) {
     const struct graph *graph = propagation->graph;
     const bool *sums = keep_sums(propagation);
-    for (int i = 0; i < graph->order.n; i++) {
-        const int id = graph->order.at[i];
-        const struct node *node = &graph->nodes.at[id];
+    GRAPH_EACH_ID(graph, id, const struct node *node) {
         for (int k = 0; k < node->ninputs && node->phase <= PHASE_BACKWARD && !propagation->decided[id]; k++)
             if (is_open(propagation, sums, node->inputs[k]))
                 return refuse(propagation, id, node->inputs[k], diags);
@@ -109,10 +105,8 @@ int policy_sequence(struct draft *draft, const struct pass_context *context) {
     struct propagation propagation;
     propagation_init(&propagation, draft, scratch, axis);
     propagation.nests = true; /* parts along axis context are divided further */
-    for (int i = 0; i < graph->order.n; i++) {
-        const int id = graph->order.at[i];
+    VEC_EACH_VALUE(&graph->order, i, const int id)
         propagation.decided[id] = propagation.decided[id] || draft->split[id][axis].factor != SPLIT_NONE;
-    }
     const int status = split_sequences(&propagation, context->diags);
     for (int i = 0; i < graph->order.n && graph->nodes.at[graph->order.at[i]].phase == PHASE_FORWARD; i++)
         policy_divide_updates(&propagation, graph->order.at[i]);

@@ -95,8 +95,7 @@ static int rows_of(struct propagation *propagation, int id) {
 }
 
 static void start_over(struct propagation *propagation) {
-    for (int i = 0; i < propagation->graph->order.n; i++) {
-        int id = propagation->graph->order.at[i];
+    VEC_EACH_VALUE(&propagation->graph->order, i, int id) {
         if (propagation_is_fixed(propagation, id)) continue;
         propagation->split[id][propagation->axis] = (struct node_split){.factor = SPLIT_NONE, .blocks = 1, .grain = 1};
         propagation->decided[id] = false;
@@ -107,8 +106,7 @@ static void start_over(struct propagation *propagation) {
 static void decide_rows(struct propagation *propagation, int count) {
     const struct graph *graph = propagation->graph;
     int seen = 0;
-    for (int i = 0; i < graph->order.n; i++) {
-        int id = graph->order.at[i];
+    VEC_EACH_VALUE(&graph->order, i, int id) {
         bool by_rows = rows_of(propagation, id) >= 0 && seen++ < count;
         propagation->closed[id] = !by_rows && (is_linear(graph, id) || is_embedding(graph, id));
     }
@@ -207,8 +205,7 @@ static void report_whole(struct propagation *propagation, struct diags *diags) {
     int64_t divided, whole = plan_whole_weights(propagation, &divided);
     int n = 0, largest = -1;
     if (whole * 100 <= whole + divided || whole < WHOLE_BYTES) return;
-    for (int t = 0; t < graph->tensors.n; t++) {
-        const struct tensor *tensor = &graph->tensors.at[t];
+    VEC_EACH(&graph->tensors, t, const struct tensor *tensor) {
         if (tensor->kind != TENSOR_WEIGHT || !plan_needs_whole(propagation, t)) continue;
         n++;
         if (largest < 0 || tensor_bytes(tensor) > tensor_bytes(&graph->tensors.at[largest])) largest = t;
@@ -226,9 +223,7 @@ static void report_whole(struct propagation *propagation, struct diags *diags) {
 static void report_attention(const struct propagation *propagation, struct diags *diags) {
     const struct graph *graph = propagation->graph;
     int n = 0, first = -1;
-    for (int i = 0; i < graph->order.n; i++) {
-        const int id = graph->order.at[i];
-        const struct node *node = &graph->nodes.at[id];
+    GRAPH_EACH_ID(graph, id, const struct node *node) {
         if (node->op->id != OP_Attention && node->op->id != OP_FlashAttention) continue;
         if (node->phase != PHASE_FORWARD || propagation_lacks_axis(propagation, id)) continue;
         if (propagation->split[id][propagation->axis].factor != SPLIT_NONE) continue;

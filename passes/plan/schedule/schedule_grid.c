@@ -110,8 +110,7 @@ static int find_later_stage(const struct reader *r, int l, const struct cell *ce
  * micro-batch's W of the first of them. */
 static int check_line(const struct reader *r, int l, unsigned char *done) {
     const struct grid *grid = r->grid;
-    for (int i = 0; i < r->lines.at[l].cells.n; i++) {
-        const struct cell *cell = &r->lines.at[l].cells.at[i];
+    VEC_EACH(&r->lines.at[l].cells, i, const struct cell *cell) {
         unsigned char *next = &done[cell->chunk * grid->micro_batches + cell->micro];
         const int later = cell->phase == PHASE_WEIGHT ? find_later_stage(r, l, cell, done) : -1;
         const char *what = arena_printf(r->arena, "%c%d of stage %d", letters[cell->phase], cell->micro, cell->chunk);
@@ -181,8 +180,7 @@ int grid_parse(struct grid *grid, const char *text, size_t bytes, const char *fi
 const char *grid_text(const struct grid *grid, struct arena *arena) {
     struct strbuf out = {.arena = arena};
     for (int l = 0; l < grid->coordinates; l++) {
-        for (int i = 0; i < grid->lines[l].cells.n; i++) {
-            const struct cell *cell = &grid->lines[l].cells.at[i];
+        VEC_EACH(&grid->lines[l].cells, i, const struct cell *cell) {
             strbuf_printf(&out, "%s%c%d", i ? " " : "", letters[cell->phase], cell->micro);
             if (cell->chunk != l) strbuf_printf(&out, "@%d", cell->chunk);
         }

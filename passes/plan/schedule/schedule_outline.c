@@ -46,8 +46,7 @@ static bool advance(const struct outline *o, int c) {
 static double slots_of(const struct outline *o, int c, struct arena *arena) {
     const struct column *column = &o->columns[c];
     int *held = ARENA_ARRAY(arena, int, 2 * o->chunks), all = 0;
-    for (int i = 0; i < column->cells.n; i++) {
-        const struct cell *cell = &column->cells.at[i];
+    VEC_EACH(&column->cells, i, const struct cell *cell) {
         int *now = &held[2 * cell->chunk], *most = now + 1;
         *now += cell->phase == PHASE_FORWARD;
         if (*now > *most) *most = *now, all++;
