@@ -51,8 +51,7 @@ static bool is_own(const struct graph *graph, const struct tensor *tensor) {
 static void bind_splits(struct tmpl_env *env, const struct graph *graph, const struct tensor *tensor) {
     int n = 0;
     struct strbuf out = {.arena = graph->arena};
-    for (int c = 0; c < tensor->layout.ncuts; c++) {
-        const struct cut *cut = &tensor->layout.cuts[c];
+    EACH(tensor->layout.cuts, tensor->layout.ncuts, c, const struct cut *cut) {
         if (cut->placement.kind != PLACED_PART) continue;
         strbuf_printf(&out, "%s{%d, %d, %lld, %lld}", n++ ? ", " : "", cut->placement.dim, cut->axis,
                       (long long)cut->placement.blocks, (long long)cut->placement.grain);
@@ -312,8 +311,7 @@ static void bind_classes(struct tmpl_env *env, const struct rankplan *plan, cons
     tmpl_set(env, "segment_ids", segments_text(plan));
     step_bind(env, plan);
     tmpl_list(env, "classes");
-    for (int c = 0; c < plan->nclasses; c++) {
-        const struct rank_class *class = &plan->classes[c];
+    EACH(plan->classes, plan->nclasses, c, const struct rank_class *class) {
         struct tmpl_env *entry = tmpl_entry(env, "classes");
         tmpl_setf(entry, "class", "%d", c);
         tmpl_setf(entry, "source", "%d", sources->of_class[c]);
@@ -446,8 +444,7 @@ static void add_operators(struct program *program, struct tmpl_env *env, const s
     const struct user_op **included = ARENA_ARRAY(graph->arena, const struct user_op *, graph->operators.n + 1);
     int n = 0;
     for (int i = 0; i < graph->operators.n; i++)
-        for (int t = 0; t < USER_TARGETS; t++) {
-            const struct user_kernel *kernel = &graph->operators.at[i]->kernel[t];
+        EACH(graph->operators.at[i]->kernel, USER_TARGETS, t, const struct user_kernel *kernel) {
             if (kernel->text && !is_added(program, kernel->file))
                 add_file(program, graph->arena, kernel->file, kernel->text, kernel->bytes);
         }

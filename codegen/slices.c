@@ -36,10 +36,8 @@ static const char *part_text(const struct finder *finder, const struct tensor *t
     struct strbuf out = {.arena = finder->arena};
     strbuf_puts(&out, place_text(finder, tensor));
     for (int d = 0; d < sliced->ndim; d++) strbuf_printf(&out, " %lld", (long long)sliced->dims[d]);
-    for (int c = 0; c < sliced->ncuts; c++) {
-        const struct slice_cut *cut = &sliced->cut[c];
+    EACH(sliced->cut, sliced->ncuts, c, const struct slice_cut *cut)
         strbuf_printf(&out, " / %d %d %lld %lld", cut->axis, cut->dim, (long long)cut->blocks, (long long)cut->grain);
-    }
     return strbuf_text(&out);
 }
 
@@ -78,8 +76,7 @@ static struct rt_cut cut_of(const struct slice_cut *cut, const int64_t *dims) {
 
 void slices_shape(struct sliced *sliced, struct arena *arena) {
     sliced->slices = ARENA_ARRAY(arena, struct slice, sliced->nslices);
-    for (int s = 0; s < sliced->nslices; s++) {
-        struct slice *slice = &sliced->slices[s];
+    EACH(sliced->slices, sliced->nslices, s, struct slice *const slice) {
         int place[RT_MAX_AXES];
         int64_t count = 1;
         place_of(sliced, s, place);
@@ -162,8 +159,7 @@ static int find_sets(struct finder *finder, int id) {
 static void list_by_shard(struct slices *slices, struct arena *arena) {
     slices->of_shard = ARENA_ARRAY(arena, struct slice_list, slices->shards);
     for (int i = 0; i < slices->at.n; i++)
-        for (int s = 0; s < slices->at.at[i].nslices; s++) {
-            struct slice *slice = &slices->at.at[i].slices[s];
+        EACH(slices->at.at[i].slices, slices->at.at[i].nslices, s, struct slice *const slice) {
             if (slice->shard < 0) slice->shard = 0;
             VEC_PUSH(arena, &slices->of_shard[slice->shard].at, (struct slice_ref){i, s});
         }
@@ -267,8 +263,7 @@ void slice_walk(const struct sliced *sliced, int index, void (*take)(void *conte
     walk.dim[0] = (struct run){1, 1, 1, 0, 0, 1}; /* for a scalar */
     for (int d = 0; d < sliced->ndim; d++)
         walk.dim[d] = (struct run){sliced->dims[d], 1, sliced->dims[d], 0, 0, sliced->dims[d]};
-    for (int c = 0; c < sliced->ncuts; c++) {
-        const struct slice_cut *at = &sliced->cut[c];
+    EACH(sliced->cut, sliced->ncuts, c, const struct slice_cut *at) {
         struct run *run = &walk.dim[at->dim];
         const struct rt_cut cut = cut_of(at, dims);
         run->blocks = rt_blocks(cut.blocks);

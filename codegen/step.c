@@ -71,8 +71,7 @@ static struct calls find_calls(const struct rankplan *plan, int coordinate) {
     const struct graph *graph = plan->graph;
     const struct schedule *schedule = &graph->schedules.at[coordinate];
     struct calls calls = {.graph = graph, .schedule = schedule, .ends = plan->ends[coordinate]};
-    for (int i = 0; i < schedule->nops; i++) {
-        const struct step_op *op = &schedule->ops[i];
+    EACH(schedule->ops, schedule->nops, i, const struct step_op *op) {
         if (i == schedule->repeat_first) calls.repeat_first = calls.all.n;
         if (i == schedule->repeat_end) calls.repeat_end = calls.all.n;
         const bool begins = i == 0 || i == schedule->repeat_first || i == schedule->repeat_end;

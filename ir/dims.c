@@ -261,8 +261,7 @@ static int number_of_name(const struct pattern *pattern, const char *name) {
     int n = 0, k;
     for (int t = 0; t < pattern->ntensors; t++)
         for (int d = 0; d < pattern->tensor[t].n; d++)
-            for (int i = 0; i < pattern->tensor[t].dim[d].n; i++) {
-                const char *other = pattern->tensor[t].dim[d].name[i];
+            EACH_VALUE(pattern->tensor[t].dim[d].name, pattern->tensor[t].dim[d].n, i, const char *other) {
                 if (strcmp(other, name) == 0) return n;
                 n += find_name(pattern, 0, t, other, &k) == NULL;
             }
@@ -278,8 +277,7 @@ int dims_sample(const char *text, int alternative, int input, int64_t dims[RT_MA
         text = parse_alternative(text, &pattern);
     }
     const struct pattern_tensor *tensor = &pattern.tensor[input];
-    for (int d = 0; d < tensor->n; d++) {
-        const struct pattern_dim *dim = &tensor->dim[d];
+    EACH(tensor->dim, tensor->n, d, const struct pattern_dim *dim) {
         const int copies = dim->form == PATTERN_STAR ? 2 : 1;
         for (int i = 0; i < copies && ndim < RT_MAX_NDIM; i++)
             dims[ndim++] = dim->form == PATTERN_STAR   ? 3 + i
@@ -397,8 +395,7 @@ static bool bind_output(struct binding *b, int i) {
     struct operand *out = &b->dims->operand[i];
     if (p->n - has_star(p) + b->nstar > RT_MAX_NDIM)
         return refuse(b, "the result has more than %d dimensions", RT_MAX_NDIM);
-    for (int j = 0; j < p->n; j++) {
-        const struct pattern_dim *d = &p->dim[j];
+    EACH(p->dim, p->n, j, const struct pattern_dim *d) {
         if (d->form == PATTERN_STAR) {
             for (int s = 0; s < b->nstar; s++) dims_set(out, out->ndim++, b->star[s]);
             continue;
@@ -747,8 +744,7 @@ double dims_flops(const struct dims *dims, double per_point) {
 static void print_operand(struct strbuf *out, const struct dims *dims, int operand) {
     static const char *const mark[] = {"", "+", "+max", "+min", "^", "~"};
     const struct operand *o = &dims->operand[operand];
-    for (int d = 0; d < o->ndim; d++) {
-        const struct dim_factors *f = &o->dim[d];
+    EACH(o->dim, o->ndim, d, const struct dim_factors *f) {
         strbuf_puts(out, d ? " " : "");
         if (f->n == 0) strbuf_puts(out, "1");
         if (f->n > 1) strbuf_puts(out, "(");

@@ -35,8 +35,7 @@ int gradient_sum_to(struct gradient *gradient, int tensor, const struct tensor *
 
 /* Expressions may read attributes of the forward node by name. */
 static void add_attributes(struct gradient *gradient, struct build_scope *scope) {
-    for (int i = 0; i < gradient->node.nattrs; i++) {
-        const struct attr *attr = &gradient->node.attrs[i];
+    EACH(gradient->node.attrs, gradient->node.nattrs, i, const struct attr *attr) {
         if (attr->kind == ATTR_INT) build_scope_number(scope, attr->key, (double)attr->value);
         if (attr->kind == ATTR_FLOAT) build_scope_number(scope, attr->key, attr->number);
     }

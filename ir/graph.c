@@ -467,8 +467,7 @@ struct rt_placement placement_among(const struct tensor *tensor, const struct pl
 static const struct cut *divide(const struct graph *graph, const struct tensor *tensor, int axis, const int *coordinate,
                                 int64_t *dims) {
     for (int d = 0; d < tensor->ndim; d++) dims[d] = tensor->dims[d];
-    for (int c = 0; c < tensor->layout.ncuts; c++) {
-        const struct cut *cut = &tensor->layout.cuts[c];
+    EACH(tensor->layout.cuts, tensor->layout.ncuts, c, const struct cut *cut) {
         if (cut->axis == axis) return cut;
         if (cut->placement.kind == PLACED_FLAT || cut->axis >= graph->mesh.naxes) continue;
         int64_t *extent = &dims[cut->placement.dim];

@@ -1,6 +1,7 @@
 #include "ir/layout.h"
 
 #include "ir/base/str.h"
+#include "ir/base/vec.h"
 
 bool placement_equal(const struct placement *a, const struct placement *b) {
     if (a->kind != b->kind) return false;
@@ -57,8 +58,7 @@ static void change_cut(struct arena *arena, struct layout *layout, int axis, con
     int n = 0;
     bool done = !added;
     if (added) new.placement = *added;
-    for (int c = 0; c < layout->ncuts; c++) {
-        const struct cut *cut = &layout->cuts[c];
+    EACH(layout->cuts, layout->ncuts, c, const struct cut *cut) {
         if (cut->axis != axis)
             cuts[n++] = *cut;
         else if (!done && in_one_dim(cut, &new))

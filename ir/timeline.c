@@ -61,8 +61,7 @@ static const char *describe_wait(const struct simulation *s, int coordinate) {
 
 /* The owner of the first value whose send a coordinate waits for; -1: none waits for a send. */
 static int find_stuck(const struct simulation *s) {
-    for (int c = 0; c < s->coordinates; c++) {
-        const struct walker *w = &s->walkers[c];
+    EACH(s->walkers, s->coordinates, c, const struct walker *w) {
         const struct transfer_end *end =
             w->done || w->walk.op.kind == STEP_RUN ? NULL : &w->ends.all.at[w->walk.op.transfer];
         if (end && end->sends) return end->owner;
@@ -166,8 +165,7 @@ const char *timeline_simulate(const struct graph *graph, int micro_batches, cons
     timeline->moving = ARENA_ARRAY(graph->arena, double, n);
     timeline->first = ARENA_ARRAY(graph->arena, double, n);
     timeline->last = ARENA_ARRAY(graph->arena, double, n);
-    for (int c = 0; c < n; c++) {
-        struct walker *w = &s.walkers[c];
+    EACH(s.walkers, n, c, struct walker *const w) {
         *w = (struct walker){.schedule = &graph->schedules.at[c], .ends = ends[c]};
         w->number = ARENA_ARRAY(graph->arena, int, w->ends.all.n *rt_schedule_most_slots(&w->schedule->shape) + 1);
     }

@@ -130,8 +130,7 @@ static int build_node(struct subgraph *subgraph, const struct pattern *p) {
     const struct graph *graph = subgraph->builder->graph;
     int in[PATTERN_CHILDREN], nattrs = 0;
     struct attr attrs[2];
-    for (int i = 0; i < p->n; i++) {
-        const struct pattern *child = p->child[i];
+    EACH_VALUE(p->child, p->n, i, const struct pattern *child) {
         const bool of_mean = p->test && i && child->kind == PATTERN_SCALAR && !child->name;
         in[i] = of_mean ? build_number(subgraph, number_of_mean(graph, in[0], p->op->id == OP_Div))
                         : build_part(subgraph, child);

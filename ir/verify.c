@@ -54,14 +54,12 @@ static enum placement_kind kind_along(const struct verifier *v, int tensor, int 
 }
 
 static bool check_ids(struct verifier *v, const struct node *node) {
-    for (int k = 0; k < node->ninputs; k++) {
-        int id = node->inputs[k];
+    EACH_VALUE(node->inputs, node->ninputs, k, int id) {
         if (id < -1 || id >= v->graph->tensors.n) return fail(v, "input %d is not a tensor", k), false;
         if (id >= 0 && !v->written[id])
             return fail(v, "reads '%s' before it is written", tensor_at(v, id)->name), false;
     }
-    for (int k = 0; k < node->noutputs; k++) {
-        int id = node->outputs[k];
+    EACH_VALUE(node->outputs, node->noutputs, k, int id) {
         if (id < 0 || id >= v->graph->tensors.n) return fail(v, "output %d is not a tensor", k), false;
         if (v->written[id]) return fail(v, "writes '%s' a second time", tensor_at(v, id)->name), false;
         v->written[id] = true;
@@ -648,8 +646,7 @@ static void check_packing(struct verifier *v) {
         bool any = false;
         if (!attr_int(node, "packed", 0)) continue;
         if (v->graph->level < STAGED) fail(v, "is packed before layouts are assigned");
-        for (int k = 0; k < node->ninputs; k++) {
-            const int weight = node->inputs[k];
+        EACH_VALUE(node->inputs, node->ninputs, k, const int weight) {
             if (weight < 0 || packing_read(v->graph, node, k) == RT_PLAIN) continue;
             any = true;
             if (seen[weight]) continue; /* checked at its first reader */

@@ -254,8 +254,7 @@ static void put_runs(struct local *local, const char *argument) {
     const int axis = (int)attr_int(&local->node, argument, 0);
     if (!local->node.ninputs) return put_no_array(local);
     open_array(local, "int64_t");
-    for (int k = 0; k < local->node.ninputs; k++) {
-        const int tensor = local->node.inputs[k];
+    EACH_VALUE(local->node.inputs, local->node.ninputs, k, const int tensor) {
         strbuf_printf(&local->out, "%s%s", k ? ", " : "",
                       dims_text(local, tensor, axis, tensor_of(local, tensor)->ndim));
     }

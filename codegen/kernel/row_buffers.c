@@ -144,8 +144,7 @@ static void bind_values(const struct writer *w, struct tmpl_env *env, int pass) 
         if (kernel->read[pass][k] && !(w->widened[k] && row_kernel_was_read(kernel, pass, k)))
             bind(env, row_kernel_varies(kernel, k) ? "named" : "known", variable(w, loops->operand[k], w->widened[k]),
                  loaded(w, k));
-    for (int i = 0; i < kernel->program.nnamed; i++) {
-        const struct row_value *value = &kernel->program.named[i];
+    EACH(kernel->program.named, kernel->program.nnamed, i, const struct row_value *value) {
         if (!kernel->made[pass][i]) continue;
         const char *text = value->fold ? arena_printf(loops->arena, "s%d[r]", i) : loops_text(loops, value->expr);
         bind(env, value->varies ? "named" : "known", variable(w, loops_local(loops, i), w->held[i]), text);
@@ -190,8 +189,7 @@ static bool has_elements(const struct row_kernel *kernel, int pass) {
     bool has = has_results(kernel, pass, true);
     for (int k = 0; k < kernel->loops.node->ninputs; k++)
         has = has || (kernel->read[pass][k] && row_kernel_varies(kernel, k));
-    for (int i = 0; i < kernel->program.nnamed; i++) {
-        const struct row_value *value = &kernel->program.named[i];
+    EACH(kernel->program.named, kernel->program.nnamed, i, const struct row_value *value) {
         has =
             has || (kernel->made[pass][i] && value->varies) || (value->phase == pass && has_own_buffer(kernel, value));
     }
@@ -235,8 +233,7 @@ static void bind_buffers(const struct writer *w, struct tmpl_env *env) {
     const char *rows = extents_fixed(graph, w->tile);
     const char *elements = arena_printf(arena, "%s * %s", rows, extents_fixed(graph, columns));
     struct strbuf out = {.arena = arena};
-    for (int i = 0; i < w->kernel->program.nnamed; i++) {
-        const struct row_value *value = &w->kernel->program.named[i];
+    EACH(w->kernel->program.named, w->kernel->program.nnamed, i, const struct row_value *value) {
         if (value->fold) put_buffer(&out, arena_printf(arena, "s%d", i), rows);
         if (w->held[i]) put_buffer(&out, arena_printf(arena, "v%d", i), elements);
         if (has_own_buffer(w->kernel, value)) put_buffer(&out, arena_printf(arena, "t%d", i), elements);

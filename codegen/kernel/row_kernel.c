@@ -101,8 +101,7 @@ bool row_kernel_bind_results(const struct row_kernel *kernel, struct tmpl_env *e
     bool writes = false;
     tmpl_list(env, "writes");
     tmpl_list(env, "stores");
-    for (int o = 0; o < kernel->program.nvalues; o++) {
-        const struct row_value *value = &kernel->program.value[o];
+    EACH(kernel->program.value, kernel->program.nvalues, o, const struct row_value *value) {
         if (value->phase != pass) continue;
         writes = writes || value->varies;
         struct tmpl_env *entry = tmpl_entry(env, value->varies ? "writes" : "stores");

@@ -197,8 +197,7 @@ static void bind_pass(const struct row_kernel *kernel, struct tmpl_env *env, int
     bool folded = false;
     tmpl_list(env, "known");
     tmpl_list(env, "folds");
-    for (int i = 0; i < kernel->program.nnamed; i++) {
-        const struct row_value *value = &kernel->program.named[i];
+    EACH(kernel->program.named, kernel->program.nnamed, i, const struct row_value *value) {
         if (value->phase != pass) continue;
         folded = folded || value->fold;
         if (value->fold)
@@ -261,8 +260,7 @@ static void bind_sums(struct row_kernel *kernel, struct tmpl_env *env, const str
     const bool chunked = is_chunked(kernel, shape);
     struct strbuf parameters = {.arena = kernel->loops.arena}, sums = {.arena = kernel->loops.arena},
                   parts = {.arena = kernel->loops.arena};
-    for (int o = 0; o < kernel->loops.node->noutputs; o++) {
-        const int y = kernel->loops.node->outputs[o];
+    EACH_VALUE(kernel->loops.node->outputs, kernel->loops.node->noutputs, o, const int y) {
         const bool half = rt_dtypes[kernel->loops.graph->tensors.at[y].dtype].kind == RT_KIND_HALF;
         const int64_t offset = o * shape->chunks.chunks * kernel->columns;
         struct tmpl_env *fold = tmpl_entry(env, "folds");

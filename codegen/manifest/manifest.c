@@ -249,8 +249,7 @@ static void put_slots(json *writer, const struct rank_class *class) {
         if (place->stride) strides[place->set][place->arena] = place->stride;
     }
     rt_json_key_open(writer, "slots", '[', RT_JSON_INLINE);
-    for (int set = 0; set < RT_SLOT_SETS; set++) {
-        const int64_t *bytes = strides[set];
+    EACH_VALUE(strides, RT_SLOT_SETS, set, const int64_t *bytes) {
         const int64_t entry[] = {set / RT_MAX_CHUNKS, set % RT_MAX_CHUNKS, bytes[RT_ACTIVATIONS],
                                  bytes[RT_COMMUNICATION]};
         inputs -= class->schedule->shape.slots[set] * bytes[RT_ACTIVATIONS];
@@ -313,8 +312,7 @@ static void put_state(json *writer, const struct rankplan *plan, int c) {
 static void put_classes(json *writer, const struct manifest *manifest) {
     const struct rankplan *plan = manifest->plan;
     rt_json_key_open(writer, "classes", '[', RT_JSON_LINES);
-    for (int c = 0; c < plan->nclasses; c++) {
-        const struct rank_class *class = &plan->classes[c];
+    EACH(plan->classes, plan->nclasses, c, const struct rank_class *class) {
         rt_json_open(writer, '{', RT_JSON_INLINE);
         put_coordinates(writer, plan, class);
         rt_json_key_text(writer, "source",
@@ -631,8 +629,7 @@ static void put_sliced(json *writer, const struct graph *graph, const struct sli
     rt_json_key_int(writer, "file", sliced->stored.file);
     rt_json_key_int(writer, "offset", sliced->stored.file < 0 ? 0 : (int64_t)sliced->stored.offset);
     rt_json_key_open(writer, "cuts", '[', RT_JSON_INLINE);
-    for (int c = 0; c < sliced->ncuts; c++) {
-        const struct slice_cut *at = &sliced->cut[c];
+    EACH(sliced->cut, sliced->ncuts, c, const struct slice_cut *at) {
         rt_json_open(writer, '{', RT_JSON_INLINE);
         rt_json_key_text(writer, "axis", graph->mesh.axis[at->axis].name);
         rt_json_key_int(writer, "dim", at->dim);

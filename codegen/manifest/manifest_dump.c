@@ -38,8 +38,7 @@ static void put_tensor(json *writer, const struct graph *graph, const struct ten
     manifest_put_shape(writer, graph, dims, tensor->ndim);
     rt_json_key_open(writer, "cuts", '[', RT_JSON_INLINE);
     bool window = false;
-    for (int c = 0; c < tensor->layout.ncuts; c++) {
-        const struct cut *cut = &tensor->layout.cuts[c];
+    EACH(tensor->layout.cuts, tensor->layout.ncuts, c, const struct cut *cut) {
         window = window || cut->placement.kind == PLACED_WINDOW;
         if (cut->placement.kind != PLACED_PART) continue;
         const int64_t entry[] = {cut->axis, model_dim(tensor, cut->placement.dim), cut->placement.blocks,
@@ -176,8 +175,7 @@ static struct listed list_tensors(const struct rankplan *plan) {
 static void put_class(struct dumper *d, const struct listed *listed) {
     find_moments(d);
     rt_json_open(d->writer, '[', RT_JSON_INLINE);
-    for (int i = 0; i < listed->n; i++) {
-        const int t = listed->tensors[i];
+    EACH_VALUE(listed->tensors, listed->n, i, const int t) {
         if (d->class->place[t].offset >= 0 && d->moments[t].instruction >= 0 && !is_transformed(d, t))
             put_place(d, t, i);
     }

@@ -361,8 +361,7 @@ static const char *text_of_item(const struct sizes *sizes, struct size_names *na
     if (text || !whole || !size->nfactors || !depth || is_too_large(sizes, part) || (!divided && cutting->axes != 1))
         return text;
     texts = ARENA_ARRAY(sizes->arena, const char *, size->nfactors);
-    for (int f = 0; f < size->nfactors; f++) {
-        const struct size_factor *factor = &size->factors[f];
+    EACH(size->factors, size->nfactors, f, const struct size_factor *factor) {
         const int64_t behind = whole / before / factor->extent;
         const bool here = !divided && factor->extent * part % whole == 0 && cutting->last.blocks % before == 0 &&
                           cutting->last.grain % behind == 0;

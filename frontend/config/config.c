@@ -187,8 +187,7 @@ static int check_embeddings(struct diags *diags, const char *where, const struct
 
 static int read_numbers(struct diags *diags, const char *where, const struct rt_json *root,
                         struct model_config *config) {
-    for (int i = 0; i < NUMBER_KEYS; i++) {
-        const struct number_key *row = &number_keys[i];
+    EACH(number_keys, NUMBER_KEYS, i, const struct number_key *row) {
         const int status = read_number(root, row, (int64_t *)((char *)config + row->field));
         if (status < 0)
             return diag_error(diags, 395, EXIT_MALFORMED, where, "%s must be a whole number from 1 to %lld",
@@ -241,8 +240,7 @@ int model_config_read(struct arena *arena, struct diags *diags, const char *name
     *config = (struct model_config){.name = name_or_file};
     if (length > 5 && strcmp(name_or_file + length - 5, ".json") == 0)
         return read_file(arena, diags, name_or_file, config);
-    for (int i = 0; i < MODELS; i++) {
-        const struct known_model *known = &known_models[i];
+    EACH(known_models, MODELS, i, const struct known_model *known) {
         if (strcmp(known->name, name_or_file) != 0) continue;
         *config = (struct model_config){.name = known->name,
                                         .family = find_family(known->model_type),

@@ -134,8 +134,7 @@ static int bind_input(struct sizes *sizes, const Onnx__ValueInfoProto *info, con
 
 void import_binds(struct sizes *sizes, struct scope *scope) {
     struct import *import = sizes->import;
-    for (int i = 0; i < import->options->nbinds; i++) {
-        const struct import_bind *bind = &import->options->binds[i];
+    EACH(import->options->binds, import->options->nbinds, i, const struct import_bind *bind) {
         int k = 0;
         while (k < import->ports.n && strcmp(onnx_text(import->ports.at[k]->name), bind->input) != 0) k++;
         if (k == import->ports.n) {

@@ -227,8 +227,7 @@ static void note_names(struct sizes *sizes, Onnx__ValueInfoProto *const *infos, 
 
 static void take_dims(struct sizes *sizes) {
     struct import *import = sizes->import;
-    for (int i = 0; i < import->options->ndims; i++) {
-        const struct import_dim *dim = &import->options->dims[i];
+    EACH(import->options->dims, import->options->ndims, i, const struct import_dim *dim) {
         set(sizes, dim->name, OPEN, &dim->range,
             arena_printf(import->arena, "--dim %s=%s", dim->name, open_range_text(import->arena, &dim->range)));
         if (map_get(&sizes->used, dim->name, strlen(dim->name)) >= 0) continue;
@@ -257,8 +256,7 @@ static int take_shape(struct sizes *sizes, const Onnx__ValueInfoProto *info, con
     if ((int)type->shape->n_dim != given->ndim)
         return diag_error(import->diags, 201, EXIT_USAGE, where, "%s: the input has %zu dimension%s, not %d", option,
                           type->shape->n_dim, type->shape->n_dim == 1 ? "" : "s", given->ndim);
-    for (int d = 0; d < given->ndim; d++) {
-        const Onnx__TensorShapeProto__Dimension *dim = type->shape->dim[d];
+    EACH_VALUE(type->shape->dim, given->ndim, d, const Onnx__TensorShapeProto__Dimension *dim) {
         const char *size = open_range_text(import->arena, &given->sizes[d]);
         if (sizes_is_number(dim)) {
             if (dim->dim_value == given->sizes[d].most && !open_is_range(&given->sizes[d])) continue;
@@ -300,8 +298,7 @@ void import_no_input(struct import *import, const char *option, const char *name
 
 static void take_shapes(struct sizes *sizes) {
     struct import *import = sizes->import;
-    for (int i = 0; i < import->options->nshapes; i++) {
-        const struct import_shape *shape = &import->options->shapes[i];
+    EACH(import->options->shapes, import->options->nshapes, i, const struct import_shape *shape) {
         int k = 0, b = 0;
         while (k < import->ports.n && strcmp(onnx_text(import->ports.at[k]->name), shape->input) != 0) k++;
         while (b < import->boundaries.n && strcmp(import->boundaries.at[b].name, shape->input) != 0) b++;
@@ -477,8 +474,7 @@ void sizes_report(struct sizes *sizes, const char *decoder) {
     bool by_input = false;
     if (!sizes->open.n) return;
     struct strbuf names = {.arena = import->arena}, dims = {.arena = import->arena}, shapes = {.arena = import->arena};
-    for (int i = 0; i < sizes->open.n; i++) {
-        const struct map_entry *entry = &sizes->open.entries[i];
+    EACH(sizes->open.entries, sizes->open.n, i, const struct map_entry *entry) {
         strbuf_printf(&names, "%s%s", i ? ", " : "", diag_quote(import->diags, entry->key));
         const char *name = str_escape(import->arena, entry->key, entry->length, 120);
         strbuf_printf(&dims, " --dim %s=8", name);

@@ -230,8 +230,7 @@ static bool declared_result(struct lower *lower, const Onnx__ValueInfoProto *inf
     const Onnx__TypeProto__Tensor *type = is_tensor ? info->type->tensor_type : NULL;
     if (!type || !type->shape || type->shape->n_dim > RT_MAX_NDIM) return false;
     *tensor = (struct tensor){.dtype = rt_dtype_by_onnx(type->elem_type), .ndim = (int)type->shape->n_dim};
-    for (int d = 0; d < tensor->ndim; d++) {
-        const Onnx__TensorShapeProto__Dimension *dim = type->shape->dim[d];
+    EACH_VALUE(type->shape->dim, tensor->ndim, d, const Onnx__TensorShapeProto__Dimension *dim) {
         if (dim->value_case != ONNX__TENSOR_SHAPE_PROTO__DIMENSION__VALUE_DIM_VALUE) return false;
         tensor->dims[d] = dim->dim_value;
     }
@@ -681,10 +680,8 @@ static int map_step(struct lower *lower, struct sequence_map *map) {
     }
     struct arena *arena = lower->arena;
     int n, *inputs = ARENA_ARRAY(arena, int, lower->ninputs + 1);
-    for (int i = 0; i < lower->ninputs; i++) {
-        int id = lower->inputs[i];
+    EACH_VALUE(lower->inputs, lower->ninputs, i, int id)
         inputs[i] = lower_is_sequence(id) ? lower_items(lower, id, &n)[map->at] : id;
-    }
     lower->builder.node = arena_printf(arena, "%s.%d", map->name, map->at);
     return lower_enter(
         lower, &(struct subgraph){

@@ -29,8 +29,7 @@ static int emit_element(struct lower *lower, int x, int element) {
 
 int emit_amount(struct lower *lower, const struct amount *amount) {
     int sum = -1;
-    for (int i = 0; i < amount->n; i++) {
-        const struct amount_term *term = &amount->terms[i];
+    EACH(amount->terms, amount->n, i, const struct amount_term *term) {
         int value = emit_element(lower, term->tensor, term->element);
         if (term->factor != 1) value = emit_with(lower, OP_Mul, value, (double)term->factor);
         sum = i ? emit2(lower, OP_Add, sum, value) : value;

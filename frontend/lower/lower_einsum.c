@@ -178,8 +178,7 @@ struct roles {
 
 static struct roles find_roles(const struct part *a, const struct part *b, const bool *needed) {
     struct roles roles = {0};
-    for (int i = 0; i < a->term.n; i++) {
-        int label = a->term.label[i];
+    EACH_VALUE(a->term.label, a->term.n, i, int label) {
         struct term *to = !has_label(&b->term, label) ? &roles.only_a : needed[label] ? &roles.batch : &roles.summed;
         to->label[to->n++] = label;
     }

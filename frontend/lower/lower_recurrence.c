@@ -77,8 +77,7 @@ static int read_functions(struct lower *lower, struct layer *layer) {
         return lower_error(lower, 372, "activations has %d names, but %d are needed", (int)given->n_strings,
                            layer->directions * kind->nfunctions);
     for (int d = 0; d < layer->directions; d++)
-        for (int f = 0; f < kind->nfunctions; f++) {
-            const char *name = kind->functions[f];
+        EACH_VALUE(kind->functions, kind->nfunctions, f, const char *name) {
             if (given) {
                 const ProtobufCBinaryData *bytes = &given->strings[d * kind->nfunctions + f];
                 name = arena_copy(lower->arena, (const char *)bytes->data, bytes->len);

@@ -98,8 +98,7 @@ static void put_option(struct strbuf *out, const struct option *row) {
 
 const char *help_later_text(enum verb verb, struct arena *arena) {
     struct strbuf list = {.arena = arena};
-    for (int i = 0; i < OPTIONS; i++) {
-        const struct option *row = &option_rows[i];
+    EACH(option_rows, OPTIONS, i, const struct option *row) {
         if (!option_of_verb(row, verb)) continue;
         for (int c = 1; row->choices && c < CHOICES; c++)
             if (choice_rows[c].group == row->choices && choice_rows[c].later)

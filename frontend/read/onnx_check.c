@@ -63,8 +63,7 @@ static void name_functions(struct functions *functions) {
 /* Adds the nodes of a scope to the size of the enclosing function or main graph and records its calls of functions. */
 static void collect_calls(struct functions *functions, const struct check_scope *scope) {
     add_nodes(scope->root < 0 ? &functions->main_nodes : &functions->size[scope->root], scope->nnodes);
-    for (int i = 0; i < scope->nnodes; i++) {
-        const Onnx__NodeProto *node = scope->nodes[i];
+    EACH_VALUE(scope->nodes, scope->nnodes, i, const Onnx__NodeProto *node) {
         make_key(functions, node->domain, node->op_type, node->overload);
         int callee = map_get(&functions->index, functions->key.text, functions->key.length);
         if (callee < 0) continue;

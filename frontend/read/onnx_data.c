@@ -257,8 +257,7 @@ static bool is_plain(const struct resolver *resolver) {
 static int resolve_typed(struct resolver *resolver) {
     const struct typed *row = &typed[resolver->out->dtype];
     int64_t count = 0;
-    for (int i = 0; i < resolver->nspans; i++) {
-        const struct onnx_span *span = &resolver->spans[i];
+    EACH(resolver->spans, resolver->nspans, i, const struct onnx_span *span) {
         if (span->field != row->field)
             return FAIL(resolver, 354, "%s has data in a field that does not store %s", quoted(resolver),
                         onnx_type_name(resolver->proto->data_type));

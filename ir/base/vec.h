@@ -1,5 +1,5 @@
-/* Typed growable arrays in an arena. Growth copies the array: a push invalidates pointers into it; indices stay
- * valid. */
+/* Typed growable arrays in an arena, and loops over these and other arrays. Growth copies the array: a push invalidates
+ * pointers into it; indices stay valid. */
 #ifndef IR_BASE_VEC_H
 #define IR_BASE_VEC_H
 
@@ -33,9 +33,12 @@
     for (int i = first, going_##i = 1; going_##i && (more); going_##i = !going_##i, i += (step))                       \
         for (__VA_ARGS__; going_##i; going_##i = 0)
 
-/* for (int i = 0; i < vec->n; i++) with the element declared: VEC_EACH(&plan->files, i, const struct file *file). */
-#define VEC_EACH(vec, i, ...)       EACH_ROUND(i, 0, i < (vec)->n, 1, __VA_ARGS__ = &(vec)->at[i])
-#define VEC_EACH_VALUE(vec, i, ...) EACH_ROUND(i, 0, i < (vec)->n, 1, __VA_ARGS__ = (vec)->at[i])
+/* for (int i = 0; i < n; i++) with the element declared: EACH(plan->classes, plan->nclasses, i, const struct class *c)
+ * and, of a vector, VEC_EACH(&plan->files, i, const struct file *file). */
+#define EACH(array, n, i, ...)       EACH_ROUND(i, 0, i < (n), 1, __VA_ARGS__ = &(array)[i])
+#define EACH_VALUE(array, n, i, ...) EACH_ROUND(i, 0, i < (n), 1, __VA_ARGS__ = (array)[i])
+#define VEC_EACH(vec, i, ...)        EACH_ROUND(i, 0, i < (vec)->n, 1, __VA_ARGS__ = &(vec)->at[i])
+#define VEC_EACH_VALUE(vec, i, ...)  EACH_ROUND(i, 0, i < (vec)->n, 1, __VA_ARGS__ = (vec)->at[i])
 
 static inline void *vec_grow(struct arena *arena, const void *old, int n, int *capacity, size_t size) {
     *capacity = *capacity ? *capacity * 2 : 8;

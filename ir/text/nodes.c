@@ -151,8 +151,7 @@ static bool infer(struct reader *r, int node) {
         diag_note(r->diags, "in %s:%lld", r->file, r->line);
         return false;
     }
-    for (int i = 0; i < r->ndefined; i++) {
-        struct definition *d = &r->defined[i];
+    EACH(r->defined, r->ndefined, i, struct definition *const d) {
         if (d->left_out) continue;
         struct tensor *tensor = &r->graph->tensors.at[d->tensor];
         if (d->typed && !tensor_same_type(tensor, &d->given))
@@ -168,8 +167,7 @@ static bool infer(struct reader *r, int node) {
 
 static bool add_node(struct reader *r, const struct call *call) {
     int outputs[MAX_OUTPUTS];
-    for (int i = 0; i < r->ndefined; i++) {
-        struct definition *d = &r->defined[i];
+    EACH(r->defined, r->ndefined, i, struct definition *const d) {
         if (!d->left_out) d->tensor = graph_add_tensor(r->graph, TENSOR_VALUE, d->given.name, RT_F32, 0, NULL);
         outputs[i] = d->tensor;
     }

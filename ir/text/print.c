@@ -406,8 +406,7 @@ static void print_schedule(struct printer *p, const struct schedule *schedule) {
         strbuf_printf(&p->out, " repeat=%d..%d", schedule->repeat_first, schedule->repeat_end);
     strbuf_putc(&p->out, '\n');
     const struct transfer_ends *ends = &p->ends[schedule - p->graph->schedules.at];
-    for (int i = 0; i < schedule->nops; i++) {
-        const struct step_op *op = &schedule->ops[i];
+    EACH(schedule->ops, schedule->nops, i, const struct step_op *op) {
         const struct segment *segment = &p->graph->segments.at[op->segment];
         if (op->kind != STEP_RUN) {
             print_transfer(p, ends, op);

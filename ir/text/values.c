@@ -143,9 +143,7 @@ bool read_use(struct reader *r, int *tensor) {
 }
 
 void end_statement(struct reader *r, bool good) {
-    for (int i = 0; i < r->ndefined; i++) {
-        const struct definition *d = &r->defined[i];
+    EACH(r->defined, r->ndefined, i, const struct definition *d)
         if (!d->left_out) map_put(&r->ids, (const char *)&d->number, sizeof d->number, good ? d->tensor + 1 : IN_ERROR);
-    }
     r->ndefined = 0;
 }

@@ -63,8 +63,7 @@ int pass_overlap(struct graph *graph, const struct pass_context *context) {
     const int *order = graph_take_order(graph, &n);
     for (int i = 0; i < n; i++) {
         VEC_PUSH(graph->arena, &graph->order, order[i]);
-        for (int k = 0; k < graph->nodes.at[order[i]].noutputs; k++) {
-            const int tensor = graph->nodes.at[order[i]].outputs[k];
+        EACH_VALUE(graph->nodes.at[order[i]].outputs, graph->nodes.at[order[i]].noutputs, k, const int tensor) {
             for (int u = uses.first[tensor]; u < uses.first[tensor + 1]; u++)
                 begin_sum(graph, uses.users[u], tensor, axes_too);
         }

@@ -170,8 +170,7 @@ static void put_gathers(struct prefetch *p, int place) {
 /* Builds the new order. */
 static void put_order(struct prefetch *p) {
     bool begun = false;
-    for (int i = 0; i < p->n; i++) {
-        const int id = p->order[i];
+    EACH_VALUE(p->order, p->n, i, const int id) {
         const bool here = is_here(p, node_at(p, id));
         if (here && !begun) put_gathers(p, AT_BEGINNING);
         if (p->place[i]) put_gathers(p, p->place[i] - 1);

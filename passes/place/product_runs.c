@@ -56,8 +56,7 @@ static bool measure(const struct graph *graph, const struct node *node, struct p
     pair->rows = pair->columns = pair->summed = 1;
     for (int f = 0; f < dims.nfactors; f++) {
         int64_t extent = dims.factor[f].extent;
-        for (int axis = 0; axis < graph->mesh.naxes; axis++) {
-            const struct node_split *split = &node->split[axis];
+        EACH(node->split, graph->mesh.naxes, axis, const struct node_split *split) {
             const struct rt_cut cut = {extent, split->blocks, split->grain, graph->mesh.axis[axis].size};
             if (split->factor == f) extent = rt_cut_extent(&cut, 0);
         }

@@ -26,8 +26,7 @@ static void find_segments(struct graph *graph) {
     const int phases = schedule_phases(graph), chunks = schedule_chunks(graph);
     const enum phase last = schedule_last_phase(graph);
     int end[PHASES + 1] = {0}; /* end[p + 1]: position behind the nodes of phase p */
-    for (int p = 0; p < phases; p++) {
-        int i = end[p];
+    EACH_VALUE(end, phases, p, int i) {
         while (i < graph->order.n && (int)graph->nodes.at[graph->order.at[i]].phase <= p) i++;
         end[p + 1] = i;
     }

@@ -291,10 +291,8 @@ static int apply_splits(const struct applying *a, int id, const struct plan_node
     struct dims dims;
     if (!entry->nsplits) return 0;
     dims_bind_checked(a->scratch, a->graph, &a->graph->nodes.at[id], &dims);
-    for (int i = 0; i < entry->nsplits; i++) {
-        const struct plan_split *split = &entry->splits[i];
+    EACH(entry->splits, entry->nsplits, i, const struct plan_split *split)
         if (!leaves_out(a, split->axis) && apply_split(a, id, &dims, split, splits) < 0) return -1;
-    }
     return 0;
 }
 

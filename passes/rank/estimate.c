@@ -245,8 +245,7 @@ static const struct rank_class *slowest(const struct estimation *e, int coordina
     struct span *tried = ARENA_ARRAY(plan->graph->arena, struct span, plan->graph->segments.n + 1);
     const bool caches = e->machine->by_size.n > 0; /* else memory is as fast for all distances */
     double longest = -1;
-    for (int c = 0; c < plan->nclasses; c++) {
-        const struct rank_class *class = &plan->classes[c];
+    EACH(plan->classes, plan->nclasses, c, const struct rank_class *class) {
         double seconds = 0;
         if (class->coordinate != coordinate) continue;
         struct reuse reuse = caches ? reuse_begin(plan->graph, class, plan->graph->arena) : (struct reuse){0};

@@ -542,8 +542,7 @@ static void place_activations(struct rankplan *plan, struct rank_class *class, c
     const int64_t room = plan->graph->train ? class->bytes[RT_COMMUNICATION] : 0;
     int64_t *total = &class->bytes[RT_ACTIVATIONS];
     qsort(blocks, (size_t)n, sizeof *blocks, by_size);
-    for (int i = 0; i < n; i++) {
-        const struct block *block = &blocks[i];
+    EACH(blocks, n, i, const struct block *block) {
         struct plan_place place = {RT_COMMUNICATION, lowest(communication, block)};
         if (place.offset + block->bytes > room) place = (struct plan_place){RT_ACTIVATIONS, lowest(activations, block)};
         take(place.arena == RT_COMMUNICATION ? communication : activations, block, place.offset);
@@ -584,8 +583,7 @@ void memplan_make(struct rankplan *plan) {
     const struct graph *graph = plan->graph;
     int *first = ARENA_ARRAY(graph->arena, int, graph->tensors.n + 1);
     int *last = ARENA_ARRAY(graph->arena, int, graph->tensors.n + 1);
-    for (int c = 0; c < plan->nclasses; c++) {
-        struct rank_class *class = &plan->classes[c];
+    EACH(plan->classes, plan->nclasses, c, struct rank_class *const class) {
         lifetimes(plan, class, first, last);
         class->place = ARENA_ARRAY(graph->arena, struct plan_place, graph->tensors.n + 1);
         for (int t = 0; t < graph->tensors.n; t++) class->place[t].offset = -1;

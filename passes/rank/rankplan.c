@@ -28,8 +28,7 @@ const struct rankplan *rankplan_at(const struct rankplan *plan, const int64_t *s
     *view = *plan;
     view->graph = graph_at(graph, sizes, arena);
     view->classes = ARENA_ARRAY(arena, struct rank_class, plan->nclasses);
-    for (int c = 0; c < plan->nclasses; c++) {
-        const struct rank_class *class = &plan->classes[c];
+    EACH(plan->classes, plan->nclasses, c, const struct rank_class *class) {
         int64_t(*dims)[RT_MAX_NDIM] = arena_alloc(arena, (size_t)graph->tensors.n + 1, sizeof *dims);
         for (int t = 0; t < graph->tensors.n; t++)
             for (int d = 0; d < graph->tensors.at[t].ndim; d++)

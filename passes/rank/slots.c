@@ -236,8 +236,7 @@ static bool is_held(const struct rankplan *plan, const struct rank_class *class)
     const enum phase last = schedule_last_phase(graph);
     const uint64_t *accesses = find_accesses(plan, class);
     uint64_t *held = ARENA_ARRAY(graph->arena, uint64_t, micro_batches + 1); /* by micro-batch: sets, a bit set */
-    for (int i = 0; i < class->schedule->nops; i++) {
-        const struct step_op *op = &class->schedule->ops[i];
+    EACH(class->schedule->ops, class->schedule->nops, i, const struct step_op *op) {
         const enum phase phase = graph->segments.at[op->segment].phase;
         if (op->kind != STEP_RUN || phase >= PHASE_REDUCE) continue;
         held[op->micro] |= sets_of(op->chunk, phase, last, false);

@@ -114,8 +114,7 @@ void rankplan_touched(const struct rankplan *planned, int c, const int64_t *size
     const struct rankplan *plan = rankplan_at(planned, sizes, planned->graph->arena);
     const struct rank_class *class = &plan->classes[c];
     struct runs runs[RT_ARENAS] = {0};
-    for (int t = 0; t < plan->graph->tensors.n; t++) {
-        const struct plan_place *place = &class->place[t];
+    EACH(class->place, plan->graph->tensors.n, t, const struct plan_place *place) {
         if (plan->root[t] == t && place->offset >= 0 &&
             (place->arena == RT_ACTIVATIONS || place->arena == RT_COMMUNICATION))
             add_root(&runs[place->arena], plan, class, t);

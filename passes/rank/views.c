@@ -377,8 +377,7 @@ static bool in_all_kinds(struct finder *f, bool (*holds)(struct finder *f, int i
 /* Gives classes with the same extents, such as those of different pipeline stages, one common table of strides. */
 static void list_kinds(struct finder *f) {
     const struct graph *graph = f->plan->graph;
-    for (int c = 0; c < f->plan->nclasses; c++) {
-        struct rank_class *class = &f->plan->classes[c];
+    EACH(f->plan->classes, f->plan->nclasses, c, struct rank_class *const class) {
         for (int k = 0; k < f->kinds.n && !class->strides; k++)
             if (f->kinds.at[k].class->dims == class->dims) class->strides = f->kinds.at[k].class->strides;
         if (class->strides) continue;

@@ -208,8 +208,7 @@ static void divide_joined(const struct order *order, struct tensor *t, struct te
     if (first == 1 || second == 1 || d == t->ndim || t->dims[d] != first * second || t->ndim == RT_MAX_NDIM) return;
     const int behind = t->ndim - d;
     struct tensor *divided[] = {t, operand};
-    for (int k = 0; k < 2; k++) {
-        struct tensor *x = divided[k];
+    EACH_VALUE(divided, 2, k, struct tensor *const x) {
         const int at = x->ndim - behind;
         if (at < 0) continue;
         memmove(&x->dims[at + 1], &x->dims[at], (size_t)behind * sizeof *x->dims);

@@ -13,8 +13,7 @@ static void describe(struct strbuf *key, const struct graph *graph, const struct
     strbuf_puts(key, node->op->name), strbuf_putc(key, ' ');
     strbuf_puts(key, joined_names[graph->tensors.at[node->outputs[0]].joined]);
     for (int i = 0; i < node->ninputs; i++) strbuf_putc(key, ' '), strbuf_put_int(key, node->inputs[i]);
-    for (int i = 0; i < node->nattrs; i++) {
-        const struct attr *attr = &node->attrs[i];
+    EACH(node->attrs, node->nattrs, i, const struct attr *attr) {
         strbuf_putc(key, ' '), strbuf_puts(key, attr->key), strbuf_putc(key, '=');
         switch (attr->kind) {
         case ATTR_INT: strbuf_put_int(key, attr->value); break;

@@ -101,8 +101,7 @@ static bool repeats(const struct fuser *f, int tensor) {
 /* True if the node may become a product that adds its other operand. */
 static bool may_be_residual_sum(const struct fuser *f, const struct node *node) {
     if (!f->context->library_products || node->op->id != OP_Add) return false;
-    for (int k = 0; k < node->ninputs; k++) {
-        const int tensor = node->inputs[k];
+    EACH_VALUE(node->inputs, node->ninputs, k, const int tensor) {
         if (epilogue_product(f->graph, f->context, node, tensor) && !f->kept[tensor] &&
             f->uses.first[tensor + 1] - f->uses.first[tensor] == 1)
             return true;
@@ -253,8 +252,7 @@ static const struct expr *operand_expression(struct fuser *f, int id, struct fus
 /* A node that only some of its readers had room for remains. */
 static void keep_read(struct fuser *f, int id) {
     if (f->root[id] == id) return;
-    for (int k = 0; k < f->graph->nodes.at[id].noutputs; k++) {
-        const int tensor = f->graph->nodes.at[id].outputs[k];
+    EACH_VALUE(f->graph->nodes.at[id].outputs, f->graph->nodes.at[id].noutputs, k, const int tensor) {
         for (int u = f->uses.first[tensor]; u < f->uses.first[tensor + 1]; u++)
             if (reads(f->fusions[f->uses.users[u]], tensor)) f->root[id] = id;
     }
@@ -443,8 +441,7 @@ int pass_fuse_elementwise(struct graph *graph, const struct pass_context *contex
                     (f.fusions[id]->nodes > 1 || epilogue_follows(graph, context, &graph->nodes.at[id], most));
     }
     const int *order = graph_take_order(graph, &n);
-    for (int i = 0; i < n; i++) {
-        const int id = order[i];
+    EACH_VALUE(order, n, i, const int id) {
         if (f.root[id] != id) continue;
         if (heads[id]) fused[id] = fused_node(&f, id, f.fusions[id]);
         VEC_PUSH(graph->arena, &graph->order, heads[id] ? fused[id] : id);

@@ -374,8 +374,7 @@ static struct node_split split_of(const struct dims *dims, int operand, const st
 static void set_splits(struct graph *graph, struct node *node, const struct tensor *full) {
     struct dims dims;
     dims_bind_checked(graph->arena, graph, node, &dims);
-    for (int c = 0; c < full->layout.ncuts; c++) {
-        const struct cut *cut = &full->layout.cuts[c];
+    EACH(full->layout.cuts, full->layout.ncuts, c, const struct cut *cut) {
         if (cut->placement.kind != PLACED_PART) continue;
         for (int k = 0; k < node->ninputs && node->split[cut->axis].factor < 0; k++) {
             struct placement own = cut->placement;

@@ -34,8 +34,7 @@ static bool same_results(const struct pair *pair) {
 /* True if both read a tensor that has an element for each of theirs. */
 static bool share_operand(const struct pair *pair) {
     const struct tensor *result = &pair->graph->tensors.at[pair->first->outputs[0]];
-    for (int k = 0; k < pair->second->ninputs; k++) {
-        const int tensor = pair->second->inputs[k];
+    EACH_VALUE(pair->second->inputs, pair->second->ninputs, k, const int tensor) {
         if (node_reads(pair->first, tensor) && elementwise_same_shard(&pair->graph->tensors.at[tensor], result))
             return true;
     }

@@ -109,8 +109,7 @@ static enum rt_dtype wanted(const struct caster *c, const struct node *node) {
     bool half = false, wide = false;
     if (node->op->id == OP_Cast) return RT_DTYPE_NONE;
     if (cast != AMP_PROMOTE) return cast == AMP_ALLOW ? c->amp->dtype : RT_F32;
-    for (int k = 0; k < node->ninputs; k++) {
-        int tensor = node->inputs[k];
+    EACH_VALUE(node->inputs, node->ninputs, k, int tensor) {
         if (!is_ours(c, tensor) || c->follows[tensor]) continue;
         half = half || type_of(c, tensor) == c->amp->dtype;
         wide = wide || type_of(c, tensor) == RT_F32;
@@ -166,8 +165,7 @@ static struct caster new_caster(struct graph *graph, const struct pass_context *
     c.half = ARENA_ARRAY(graph->arena, int, c.tensors + 1);
     c.wide = ARENA_ARRAY(graph->arena, int, c.tensors + 1);
     c.follows = ARENA_ARRAY(graph->arena, bool, c.tensors + 1);
-    for (int t = 0; t < c.tensors; t++) {
-        const struct tensor *tensor = &graph->tensors.at[t];
+    EACH(graph->tensors.at, c.tensors, t, const struct tensor *tensor) {
         c.original[t] = tensor->dtype;
         c.half[t] = c.wide[t] = -1;
         c.follows[t] = tensor->kind == TENSOR_WEIGHT || (tensor->kind == TENSOR_CONST && tensor_elements(tensor) == 1);

@@ -230,8 +230,7 @@ static int list_parameters(struct autodiff *a, int nodes) {
     bool *listed = ARENA_ARRAY(graph->arena, bool, a->tensors + 1);
     for (int i = 0; i < nodes; i++) {
         const struct node node = graph->nodes.at[graph->order.at[i]];
-        for (int k = 0; k < node.ninputs; k++) {
-            int t = node.inputs[k];
+        EACH_VALUE(node.inputs, node.ninputs, k, int t) {
             if (t < 0 || listed[t] || !is_parameter(a, &graph->tensors.at[t]) || !a->parts[t].all.n) continue;
             struct build builder = {graph, a->diags, arena_printf(graph->arena, "%s.grad", graph->tensors.at[t].name)};
             listed[t] = true;
@@ -252,8 +251,7 @@ static const bool *find_read(const struct autodiff *a) {
     bool *read = ARENA_ARRAY(graph->arena, bool, a->tensors + 1), *live = ARENA_ARRAY(graph->arena, bool, a->nodes + 1);
     for (int i = 0; i < graph->order.n; i++)
         if (graph->order.at[i] < a->nodes) live[graph->order.at[i]] = true;
-    for (int id = 0; id < a->nodes; id++) {
-        const struct node *node = &graph->nodes.at[id];
+    EACH(graph->nodes.at, a->nodes, id, const struct node *node) {
         for (int k = 0; k < node->ninputs && node->op->grad != grad_none; k++)
             if (node->inputs[k] >= 0 && (live[id] || tensor_elements(&graph->tensors.at[node->inputs[k]]) > 1))
                 read[node->inputs[k]] = true;

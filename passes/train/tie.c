@@ -52,10 +52,8 @@ static bool is_transposed(const struct tensor *copy, const struct tensor *of) {
 static int find_original(const struct graph *graph, int copy, int tensors) {
     const struct tensor *tensor = &graph->tensors.at[copy];
     if (!is_matrix(tensor) || !is_made_by_exporter(tensor)) return -1;
-    for (int t = 0; t < tensors; t++) {
-        const struct tensor *other = &graph->tensors.at[t];
+    EACH(graph->tensors.at, tensors, t, const struct tensor *other)
         if (is_matrix(other) && !is_made_by_exporter(other) && is_transposed(tensor, other)) return t;
-    }
     return -1;
 }
 

@@ -66,8 +66,7 @@ int pass_unrepeat(struct graph *graph, const struct pass_context *context) {
     struct rewrite rewrite;
     if (!graph->train) return 0;
     rewrite_begin(&rewrite, graph);
-    for (int t = 0; t < tensors; t++) {
-        const struct tensor *tensor = &graph->tensors.at[t];
+    EACH(graph->tensors.at, tensors, t, const struct tensor *tensor) {
         if (tensor->kind != TENSOR_WEIGHT || tensor->mark != MARK_FOLDED) continue;
         const int repeated = repeated_dimensions(tensor);
         if (!repeated) continue;

@@ -295,8 +295,7 @@ static int merge_adapters(struct export *export, const Onnx__TensorProto *proto,
                           unsigned char **values, size_t *bytes) {
     struct cli *cli = export->cli;
     const char *merged = NULL; /* the module: it may be executed several times */
-    for (int i = 0; i < export->places.all.n; i++) {
-        const struct lora_place *place = &export->places.all.at[i];
+    EACH(export->places.all.at, export->places.all.n, i, const struct lora_place *place) {
         if (strcmp(place->weight, onnx_text(proto->name)) != 0 || merged) continue;
         if (!*values) *bytes = (size_t)value->bytes;
         unsigned char *sum = arena_copy(cli->arena, *values ? *values : value->data, *bytes);

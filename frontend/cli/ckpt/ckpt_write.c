@@ -186,8 +186,7 @@ static int write_file(struct checkpoint_target *target, enum rt_saved_kind kind,
     struct rt_saved_output out;
     struct rt_reason why;
     int n = 0;
-    for (int i = 0; i < most; i++) {
-        const struct checkpoint_tensor *tensor = &target->tensors[kind].at[i];
+    EACH(target->tensors[kind].at, most, i, const struct checkpoint_tensor *tensor) {
         if (!owns(target, tensor, rank)) continue;
         entries[n] = entry_of(target, tensor, rank);
         from[n++] = tensor->from;

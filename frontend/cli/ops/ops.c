@@ -212,8 +212,7 @@ static void put_limit(struct rt_json_writer *writer, const char *key, int most) 
 
 static void put_forms(struct rt_json_writer *writer, const struct family *family) {
     rt_json_key_open(writer, "forms", '[', RT_JSON_LINES);
-    for (int i = 0; i < family->nforms; i++) {
-        const struct onnx_op *form = &family->forms[i];
+    EACH(family->forms, family->nforms, i, const struct onnx_op *form) {
         rt_json_open(writer, '{', RT_JSON_INLINE);
         rt_json_key_int(writer, "since", form_since(family, i));
         put_limit(writer, "least_inputs", form->in_min);

@@ -354,8 +354,7 @@ static int compare(struct check *check, const struct subject *subject, const str
 
 static int check_whole(struct check *check, const struct trial *trial) {
     struct subject *subject = &check->subjects.at[trial->subject];
-    for (int o = 0; o < trial->noutputs; o++) {
-        struct rt_tensor *own = &subject->whole[check->slot][o];
+    EACH(subject->whole[check->slot], trial->noutputs, o, struct rt_tensor *const own) {
         rt_tensor_free(own);
         if (read_output(check, trial->first_output + o, own) < 0) return -1;
         for (int t = 0; t < check->slot; t++) {

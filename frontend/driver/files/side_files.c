@@ -209,8 +209,7 @@ static int read_binds(struct reader *reader) {
     if (!given->all.n) return 0;
     reader->files->binds = ARENA_ARRAY(reader->arena, struct import_bind, given->all.n);
     rt_hash_start(&hash);
-    for (int i = 0; i < given->all.n; i++) {
-        struct import_bind *bind = &reader->files->binds[i];
+    EACH(reader->files->binds, given->all.n, i, struct import_bind *const bind) {
         if (read_bind(reader, bind, given->all.at[i].path) < 0) return -1;
         bind->input = given->all.at[i].name;
         reader->files->nbinds++;

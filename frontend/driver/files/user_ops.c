@@ -35,8 +35,7 @@ static int read_kernel(const struct reader *reader, struct user_kernel *kernel) 
 /* Kernels are copied to one folder, so files of the same name must have the same content. */
 static int check_name(const struct reader *reader, const struct user_kernel *kernel) {
     for (int i = 0; i < reader->graph->operators.n; i++)
-        for (int t = 0; t < USER_TARGETS; t++) {
-            const struct user_kernel *other = &reader->graph->operators.at[i]->kernel[t];
+        EACH(reader->graph->operators.at[i]->kernel, USER_TARGETS, t, const struct user_kernel *other) {
             if (!other->text || other == kernel || strcmp(other->file, kernel->file) != 0) continue;
             if (other->bytes != kernel->bytes || memcmp(other->text, kernel->text, kernel->bytes) != 0)
                 return diag_error(reader->diags, 391, EXIT_MALFORMED, NULL,
@@ -51,8 +50,7 @@ static int read_kernels(const struct reader *reader, char hash[RT_HASH_HEX]) {
     struct rt_hash sum;
     rt_hash_start(&sum);
     for (int i = 0; i < reader->graph->operators.n; i++)
-        for (int t = 0; t < USER_TARGETS; t++) {
-            struct user_kernel *kernel = &reader->graph->operators.at[i]->kernel[t];
+        EACH(reader->graph->operators.at[i]->kernel, USER_TARGETS, t, struct user_kernel *const kernel) {
             if (!kernel->file) continue;
             if (read_kernel(reader, kernel) < 0) return -1;
             kernel->file = arena_printf(reader->arena, "operators/%s", rt_path_name(kernel->file));

@@ -344,10 +344,8 @@ static int import_onnx(struct job *job) {
     give_sizes(job, &import);
     import.nshapes = options->shapes.all.n;
     struct import_shape *shapes = ARENA_ARRAY(job->arena, struct import_shape, import.nshapes + 1);
-    for (int i = 0; i < import.nshapes; i++) {
-        const struct option_shape *given = &options->shapes.all.at[i];
+    EACH(options->shapes.all.at, import.nshapes, i, const struct option_shape *given)
         shapes[i] = (struct import_shape){given->name, given->ndim, given->sizes};
-    }
     import.shapes = shapes;
     import.specimen = job->specimen;
     import.operators = job->side.operators;

@@ -77,8 +77,7 @@ static int add_build(struct key *key, struct arena *arena, struct diags *diags) 
 
 static void add_options(struct reuse_keys *keys, const struct options *options, const struct side_files *side,
                         struct arena *arena) {
-    for (int id = 0; id < OPTIONS; id++) {
-        const struct option *row = &option_rows[id];
+    EACH(option_rows, OPTIONS, id, const struct option *row) {
         if (row->key == KEY_NONE || (id == OPT_PAS && side->rules)) continue;
         const char *value = id == OPT_SCHEDULE && side->decisions.schedule ? side->decisions.schedule
                             : id == OPT_MACHINE                            ? side->machine_hash

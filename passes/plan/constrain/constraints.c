@@ -267,8 +267,7 @@ static const char *against(const struct draft *draft, int id, const struct dims 
                        limits_pinned(draft, id, dims, constraint, 0)
                    ? NULL
                    : "it is not split so";
-    for (int axis = 0; axis < graph->mesh.naxes; axis++) {
-        const struct node_split *split = &draft->split[id][axis];
+    EACH(draft->split[id], graph->mesh.naxes, axis, const struct node_split *split) {
         if (split->factor < 0) continue;
         whole = false;
         if (is_listed(graph, id, constraint, dims, split) != (constraint->kind == CONSTRAINT_ALLOW))

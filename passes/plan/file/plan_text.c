@@ -47,8 +47,7 @@ void plan_put_partition(struct rt_json_writer *writer, const struct plan *plan, 
         return;
     }
     rt_json_open(writer, '[', RT_JSON_INLINE);
-    for (int i = 0; i < node->nsplits; i++) {
-        const struct plan_split *split = &node->splits[i];
+    EACH(node->splits, node->nsplits, i, const struct plan_split *split) {
         rt_json_open(writer, '{', RT_JSON_INLINE);
         rt_json_key_text(writer, "tensor", split->tensor);
         rt_json_key_int(writer, "dim", split->dim);

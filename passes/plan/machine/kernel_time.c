@@ -34,8 +34,7 @@ static double runs_of(const struct pricing *p) {
 static double share_of(const struct pricing *p) {
     const struct graph *graph = p->graph;
     double share = 1;
-    for (int axis = 0; axis < graph->mesh.naxes; axis++) {
-        const struct node_split *split = &p->kernel->split[axis];
+    EACH(p->kernel->split, graph->mesh.naxes, axis, const struct node_split *split) {
         const int ways = graph->mesh.axis[axis].size;
         if (split->factor == SPLIT_FLAT) share /= ways;
         if (split->factor < 0) continue;

@@ -300,8 +300,7 @@ static void put_curve(struct rt_json_writer *writer, const char *key, const stru
 
 static void put_kernels(struct rt_json_writer *writer, const struct machine *machine) {
     rt_json_key_open(writer, "kernels", '{', RT_JSON_LINES);
-    for (int k = 0; k < MACHINE_KERNELS; k++) {
-        const struct machine_kernel_rate *kernel = &machine->kernel[k];
+    EACH(machine->kernel, MACHINE_KERNELS, k, const struct machine_kernel_rate *kernel) {
         if (!(kernel->rate > 0)) continue;
         rt_json_key_open(writer, kernel_names[k], '[', RT_JSON_INLINE);
         rt_json_put_real(writer, kernel->rate);

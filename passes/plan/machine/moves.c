@@ -61,8 +61,7 @@ const struct move *moves_first(const struct moving *moving, double *seconds) {
         held[s] = bytes_held(moving, (enum placement_kind)s);
         cost[s] = s == (int)to && from != to ? 0 : INFINITY;
     }
-    for (int m = 0; m < NMOVES; m++) {
-        const struct move *move = &moves[m];
+    EACH(moves, NMOVES, m, const struct move *move) {
         const bool gathered = moving->made_whole && move->to == PLACED_WHOLE;
         of_move[m] = moves_seconds(&moving->group, &ops[move->op], held[move->from], held[move->to], 1);
         if (gathered) of_move[m] = 0;

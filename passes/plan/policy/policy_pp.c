@@ -53,8 +53,7 @@ static double *crossings(const struct graph *whole, const struct machine *machin
     const double first = times * machine_link(&farthest, COLLECTIVE_SEND).latency;
     double *cross = ARENA_ARRAY(graph->arena, double, n + 2);
     int *last = ARENA_ARRAY(graph->arena, int, graph->tensors.n + 1);
-    for (int i = 0; i < n; i++) {
-        const int id = graph->order.at[i];
+    EACH_VALUE(graph->order.at, n, i, const int id) {
         const struct node *node = &graph->nodes.at[id];
         for (int k = 0; k < node->ninputs; k++)
             if (node->inputs[k] >= 0 && position[id] > last[node->inputs[k]]) last[node->inputs[k]] = position[id];
@@ -130,8 +129,7 @@ static double *weights_read(const struct graph *graph) {
     double *bytes = ARENA_ARRAY(graph->arena, double, graph->order.n + 1);
     bool *read = ARENA_ARRAY(graph->arena, bool, graph->tensors.n + 1);
     GRAPH_EACH(graph, i, const struct node *node) {
-        for (int k = 0; k < node->ninputs; k++) {
-            const int tensor = node->inputs[k];
+        EACH_VALUE(node->inputs, node->ninputs, k, const int tensor) {
             if (tensor < 0 || graph->tensors.at[tensor].kind != TENSOR_WEIGHT || read[tensor]) continue;
             read[tensor] = true;
             bytes[i] += (double)tensor_bytes(&graph->tensors.at[tensor]);
@@ -352,8 +350,7 @@ static void keep_updates(struct draft *draft) {
     const bool *only = find_update_nodes(graph);
     bool *stored = ARENA_ARRAY(graph->arena, bool, graph->nodes.n + 1); /* per node: of stored tensors alone */
     int *first = ARENA_ARRAY(graph->arena, int, graph->tensors.n + 1);  /* per tensor: the first stage that reads it */
-    for (int i = 0; i < forward; i++) {
-        const int id = graph->order.at[i];
+    EACH_VALUE(graph->order.at, forward, i, const int id) {
         const struct node *node = &graph->nodes.at[id];
         int last = -1;
         for (int k = 0; k < node->ninputs && only[id]; k++) {
@@ -500,8 +497,7 @@ int policy_pp(struct draft *draft, const struct pass_context *context) {
     if (cuts[stages] < 0)
         return diag_error(diags, 421, EXIT_LIMIT, graph->name,
                           "no %d pipeline stages have the nodes that --refine gives them", stages);
-    for (int i = 0; i < forward; i++) {
-        const int id = graph->order.at[i];
+    EACH_VALUE(graph->order.at, forward, i, const int id) {
         for (int s = 0; s < stages; s++)
             if (cuts[s] <= places->position[id]) draft->stage[id] = s;
     }
