@@ -9,6 +9,7 @@
 #include "codegen/call/ports.h"
 #include "codegen/source.h"
 #include "codegen/remarks.h"
+#include "codegen/slices.h"
 #include "codegen/files.h"
 #include "codegen/step.h"
 #include "codegen/text/tmpl.h"
@@ -90,6 +91,18 @@ static void bind_place(struct tmpl_env *env, const struct program_info *info, co
     tmpl_setf(env, "offset", "%llu", offset);
 }
 
+/* Binds the type of the stored elements, and how the weight is made of them. Slices are as the rank needs them. */
+static void bind_coding(struct tmpl_env *env, const struct program_info *info, const struct tensor *tensor) {
+    const struct rt_coding *coding = &tensor->stored.coding;
+    const bool stored = tensor->kind != TENSOR_CONST && !info->copies;
+    tmpl_set(env, "stored", dtype_ids[stored ? tensor->stored.dtype : slices_dtype(tensor)]);
+    if (stored && rt_coding_is_code(coding))
+        tmpl_setf(env, "coding", ".coding = {%s, %d, %lld, %s}, ", coding->makes == RT_CODES ? "RT_CODES" : "RT_SCALES",
+                  coding->bits, (long long)coding->group, coding->turned ? "true" : "false");
+    else
+        tmpl_set(env, "coding", "");
+}
+
 /* The tensor's name as a comment; a name that could end one, or that is no plain text, is left out. */
 static void bind_name(struct tmpl_env *env, const struct tensor *tensor) {
     tmpl_setf(env, "name", "%s%s", str_is_plain(tensor->name) ? "  // " : "",
@@ -117,7 +130,7 @@ static bool bind_weights(struct tmpl_env *env, const struct rankplan *plan, cons
         bool constant = tensor->kind == TENSOR_CONST;
         while (constant && !info->copies && constants->length % CONSTANTS_ALIGNMENT) strbuf_putc(constants, 0);
         bind_place(weight, info, tensor, constants->length);
-        tmpl_set(weight, "stored", dtype_ids[constant ? tensor->dtype : tensor->stored.dtype]);
+        bind_coding(weight, info, tensor);
         tmpl_set(weight, "dtype", dtype_ids[tensor->dtype]);
         tmpl_setf(weight, "ndim", "%d", tensor->ndim);
         tmpl_set(weight, "dims", list_of(graph->arena, tensor->dims, tensor->ndim));

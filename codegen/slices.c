@@ -5,6 +5,7 @@
 
 #include "ir/base/map.h"
 #include "ir/base/str.h"
+#include "ir/build.h"
 #include "runtime/base/io/safetensors.h"
 
 struct finder {
@@ -25,16 +26,37 @@ static const char *free_key(struct finder *finder, const char *name) {
     return key;
 }
 
-static const char *place_text(const struct finder *finder, const struct tensor *tensor) {
-    return arena_printf(finder->arena, "%d+%llu %s %lld", tensor->stored.file,
-                        (unsigned long long)tensor->stored.offset, rt_dtypes[tensor->stored.dtype].name,
-                        (long long)tensor_elements(tensor));
+enum rt_dtype slices_dtype(const struct tensor *tensor) {
+    const enum rt_makes makes = tensor->stored.coding.makes;
+    return makes == RT_SCALES                                      ? RT_F32
+           : tensor->kind == TENSOR_CONST || makes != RT_AS_STORED ? tensor->dtype
+                                                                   : tensor->stored.dtype;
+}
+
+const char *slices_coding(struct arena *arena, const struct rt_coding *coding, enum rt_dtype dtype) {
+    const char *made = coding_names[coding->makes];
+    if (!rt_coding_is_code(coding))
+        return coding->makes ? arena_printf(arena, "%s %s", made, rt_dtypes[dtype].name) : "";
+    return arena_printf(arena, "%s of %d bits, group %lld%s", made, coding->bits, (long long)coding->group,
+                        coding->turned ? ", turned" : "");
+}
+
+const char *slices_place(struct arena *arena, int64_t file, int64_t offset, enum rt_dtype dtype, int64_t count,
+                         const char *coding) {
+    return arena_printf(arena, "%lld+%lld %s %lld %s", (long long)file, (long long)offset, rt_dtypes[dtype].name,
+                        (long long)count, coding);
+}
+
+const char *slices_place_of(struct arena *arena, const struct tensor *tensor) {
+    const struct stored *stored = &tensor->stored;
+    return slices_place(arena, stored->file, (int64_t)stored->offset, stored->dtype, tensor_elements(tensor),
+                        slices_coding(arena, &stored->coding, slices_dtype(tensor)));
 }
 
 /* A key that is equal for tensors of the same bytes and cuts. */
 static const char *part_text(const struct finder *finder, const struct tensor *tensor, const struct sliced *sliced) {
     struct strbuf out = {.arena = finder->arena};
-    strbuf_puts(&out, place_text(finder, tensor));
+    strbuf_puts(&out, slices_place_of(finder->arena, tensor));
     for (int d = 0; d < sliced->ndim; d++) strbuf_printf(&out, " %lld", (long long)sliced->dims[d]);
     EACH(sliced->cut, sliced->ncuts, c, const struct slice_cut *cut)
         strbuf_printf(&out, " / %d %d %lld %lld", cut->axis, cut->dim, (long long)cut->blocks, (long long)cut->grain);
@@ -44,7 +66,7 @@ static const char *part_text(const struct finder *finder, const struct tensor *t
 static struct sliced describe(const struct tensor *tensor) {
     const bool constant = tensor->kind == TENSOR_CONST;
     struct sliced sliced = {.name = tensor->name,
-                            .dtype = constant ? tensor->dtype : tensor->stored.dtype,
+                            .dtype = slices_dtype(tensor),
                             .ndim = tensor->ndim,
                             .stored = tensor->stored,
                             .bytes = constant ? tensor->data : NULL,
@@ -128,12 +150,18 @@ static int find_loaded(struct finder *finder, int id) {
         sliced.bytes =
             ARENA_ARRAY(finder->arena, unsigned char, tensor_elements(tensor) * (int64_t)rt_dtype_bytes(sliced.dtype));
     if (sliced.bytes) return add(finder, sliced);
-    const char *part = part_text(finder, tensor, &sliced), *place = place_text(finder, tensor);
+    const char *part = part_text(finder, tensor, &sliced), *place = slices_place_of(finder->arena, tensor);
     const int found = map_get(&finder->parts, part, strlen(part));
     if (found >= 0) return found;
     const int fresh = add(finder, sliced);
     map_put(&finder->parts, part, strlen(part), fresh);
     map_put(&finder->places, place, strlen(place), fresh);
+    const int64_t stored = rt_coding_stored(&tensor->stored.coding, tensor_elements(tensor));
+    if (tensor->replaces && stored * (int64_t)rt_dtype_bytes(tensor->stored.dtype) > BUILD_KNOWN_BYTES) {
+        const char *whole = slices_place(finder->arena, tensor->stored.file, (int64_t)tensor->stored.offset,
+                                         tensor->stored.dtype, stored, "");
+        map_put(&finder->places, whole, strlen(whole), fresh);
+    }
     return fresh;
 }
 
@@ -141,7 +169,7 @@ static int find_loaded(struct finder *finder, int id) {
 static int find_sets(struct finder *finder, int id) {
     const struct graph *graph = finder->plan->graph;
     const struct tensor *tensor = &graph->tensors.at[id];
-    const char *place = place_text(finder, tensor);
+    const char *place = slices_place_of(finder->arena, tensor);
     const int first = finder->slices->at.n;
     for (int i = 0; i < finder->sets->n; i++) {
         struct sliced sliced = describe(tensor);
@@ -200,7 +228,7 @@ void slices_find(struct slices *slices, const struct rankplan *plan, const struc
         find_owners(&finder, &slices->at.at[slices->of_weight[i]], plan->weights.at[i]);
     }
     VEC_EACH(&weights->at, i, const struct tensor *weight) {
-        const char *place = place_text(&finder, weight);
+        const char *place = slices_place_of(arena, weight);
         if (map_get(&finder.places, place, strlen(place)) >= 0) continue;
         map_put(&finder.places, place, strlen(place), add(&finder, describe(weight)));
     }

@@ -1,10 +1,12 @@
 /* The files of --weights copy: every part of a stored tensor that a rank loads, each once.
  *
  * A slice is the part of a tensor that the cuts of its layout give one rank (Note [Cuts] in runtime/base/shape/part.h),
- * contiguous, in the type that the model stores. A slice that several ranks load is stored once, in the file of the
- * first shard that loads it, weights/slices-<shard>.safetensors. Weights of the imported graph that no rank loads, such
- * as one folded into a constant or a recognised mask, are stored whole in the file of shard 0, so that the graph can be
- * compiled again without the model. */
+ * contiguous, in the type that the model stores; of --weight-dtype the codes, scales or smaller floats themselves. A
+ * slice that several ranks load is stored once, in the file of the first shard that loads it,
+ * weights/slices-<shard>.safetensors. Weights of the imported graph that no rank loads, such as one folded into a
+ * constant or a recognised mask, are stored whole in the file of shard 0, so that the graph can be compiled again
+ * without the model. Of which ranks load only what --weight-dtype made, that is enough, but for small ones, whose
+ * values passes read. */
 #ifndef CODEGEN_SLICES_H
 #define CODEGEN_SLICES_H
 
@@ -29,7 +31,7 @@ struct slice_cut {
 struct sliced {
     const char *key; /* its name in the files: that of the tensor, or NAME#2 if that is taken */
     const char *name;
-    enum rt_dtype dtype; /* as stored */
+    enum rt_dtype dtype; /* as stored here */
     int ndim;
     int64_t dims[RT_MAX_NDIM];
     struct stored stored;       /* its place in the model; file -1: a constant of the plan, which is in no file */
@@ -61,6 +63,17 @@ struct stored_weights {
     VEC(struct tensor) at;
 };
 void slices_stored(struct stored_weights *weights, const struct graph *graph);
+
+/* The type in which a tensor that is loaded is stored: the model's, or of --weight-dtype that of what is made. */
+enum rt_dtype slices_dtype(const struct tensor *tensor);
+
+/* "FILE+OFFSET TYPE COUNT", and for what is made of a weight what that is: equal of tensors of the same bytes. dtype:
+ * in the model. */
+const char *slices_place(struct arena *arena, int64_t file, int64_t offset, enum rt_dtype dtype, int64_t count,
+                         const char *coding);
+const char *slices_place_of(struct arena *arena, const struct tensor *tensor);
+/* What is made of a weight, as text; "" if it is as it is stored. `dtype`: of what is made. */
+const char *slices_coding(struct arena *arena, const struct rt_coding *coding, enum rt_dtype dtype);
 
 /* Finds the tensors to store: those that ranks of the plan load, and weights of the imported graph from which no tensor
  * of the plan is loaded. */

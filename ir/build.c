@@ -9,7 +9,6 @@ enum {
     FOLD_RESULT_BYTES = 64 << 20,   /* larger constants are computed at run time instead */
     FOLD_POINTS = 1 << 26,          /* iteration points; larger computations are left to run time */
     FOLD_REPEATED_BYTES = 64 << 10, /* larger constants of one repeated value: readers broadcast the value instead */
-    FOLD_WEIGHT_BYTES = 64 << 10,   /* larger weights are not folded: they stay mapped from the file and shared */
     FOLD_QUANTISED_BYTES = 64 /* of stored integers of 8 bits that become a wider type: folding dequantises them */
 };
 
@@ -18,7 +17,7 @@ static bool is_known(const struct graph *graph, int id) {
     const struct tensor *tensor = &graph->tensors.at[id];
     if (tensor->kind == TENSOR_CONST) return true;
     if (tensor->kind != TENSOR_WEIGHT || (graph->keeps && tensor->ndim == 2)) return false;
-    return (!graph->train || tensor->constant) && tensor->data && tensor_bytes(tensor) <= FOLD_WEIGHT_BYTES;
+    return (!graph->train || tensor->constant) && tensor->data && tensor_bytes(tensor) <= BUILD_KNOWN_BYTES;
 }
 
 static double points_of(const struct graph *graph, const struct node *node) {
@@ -40,7 +39,7 @@ static int cast_unknown(struct graph *graph, const struct node *node) {
     if (node->op->id != OP_Cast || graph->train) return -1;
     const struct tensor in = graph->tensors.at[node->inputs[0]], out = graph->tensors.at[node->outputs[0]];
     if (in.kind != TENSOR_WEIGHT || in.data || in.stored.file >= 0 || in.stored.dtype != in.dtype) return -1;
-    if (tensor_bytes(&in) > (in.constant ? FOLD_RESULT_BYTES : FOLD_WEIGHT_BYTES)) return -1;
+    if (tensor_bytes(&in) > (in.constant ? FOLD_RESULT_BYTES : BUILD_KNOWN_BYTES)) return -1;
     const int id = graph_add_tensor(graph, TENSOR_WEIGHT, out.name, out.dtype, out.ndim, out.dims);
     graph->tensors.at[id].stored = (struct stored){.file = -1, .dtype = out.dtype};
     graph->tensors.at[id].constant = in.constant;

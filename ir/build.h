@@ -8,6 +8,8 @@
 
 #include "ir/op.h"
 
+enum { BUILD_KNOWN_BYTES = 64 << 10 }; /* larger weights are not folded: they stay in the file */
+
 struct build {
     struct graph *graph;
     struct diags *diags;

@@ -12,6 +12,7 @@
 const char *const level_names[LEVELS] = {"IMPORTED", "TYPED",     "TRAINING",  "PLACED", "COMMUNICATING",
                                          "STAGED",   "SEGMENTED", "SCHEDULED", "PLANNED"};
 const char *const phase_names[PHASES] = {"forward", "backward", "weight", "reduce", "update"};
+const char *const coding_names[] = {"", "codes", "scales", "rounded"};
 const char *const mark_names[MARKS] = {"", "parameter", "buffer", "derived", "fixed", "folded", "moved", "adapter"};
 const char *const joined_names[3] = {"", "sum", "max"};
 const char *const reduce_names[3] = {"sum", "max", "min"};

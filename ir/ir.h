@@ -30,6 +30,7 @@
 #include "ir/mesh.h"
 #include "ir/open.h"
 #include "ir/step_table.h"
+#include "runtime/base/number/coding.h"
 #include "runtime/base/contract.h"
 #include "runtime/base/dtype.h"
 #include "runtime/base/shape/part.h"
@@ -53,7 +54,8 @@ enum tensor_kind {
 struct stored {
     int file;
     uint64_t offset;
-    enum rt_dtype dtype; /* in the file; the tensor's dtype may differ (--dtype) */
+    enum rt_dtype dtype;     /* in the file; the tensor's dtype may differ (--dtype) */
+    struct rt_coding coding; /* of --weight-dtype: how the weight is made of what is in the file */
 };
 
 /* What the model itself states about a WEIGHT. Evidence for pass roles (passes/train/roles.h); used in training
@@ -70,6 +72,7 @@ enum mark {
     MARKS
 };
 extern const char *const mark_names[MARKS]; /* in IR text; "" for none */
+extern const char *const coding_names[];    /* of enum rt_makes, likewise */
 
 struct tensor {
     const char *name; /* name of the ONNX value; never empty */
@@ -85,6 +88,7 @@ struct tensor {
     /* MARK_FOLDED, MARK_MOVED: names of the values that it was computed from, separated by ", "; else NULL */
     const char *sources;
     bool constant; /* WEIGHT: pass roles found that it is no parameter: it is not trained and may be folded */
+    bool replaces; /* WEIGHT of --weight-dtype: nothing reads what it is made of */
     /* VALUE: along replica axes the ranks' values are operands of this reduction (Note [Replicas]) */
     enum joined { JOINED_NOT, JOINED_SUM, JOINED_MAX } joined;
     bool channels_last;   /* VALUE: the model's image with channels as the last dimension (Note [Channels last]) */

@@ -18,6 +18,8 @@
  *   weight %1 "wte.weight" f32[101,32] @0+1234 as f32 {tensor:part(0,1,1)}
  *   weight %3 "val_7" f32[32,96] @0+5678 as f32 folded "h.0.attn.weight"   or: moved "..", parameter, buffer, fixed
  *   weight %4 "mask" f32[8,8] @0+9012 as f32 buffer constant               constant: not trained
+ *   weight %5 "w.int4" u8[96,16] @0+5678 as f32 codes bits=4 group=32 turned constant   or: scales .., rounded; how
+ *                                                          it is made of what is stored (struct rt_coding)
  *   const %2 "shape" i64[3] = [2, 8*2]                     8*2: the value 8 twice
  *   %7 "x" f32[2,"seq",32] {tensor:partial(sum)} = Gather(%1, %0) axis=0 node="h.0/gather" split(tensor:v/1/1) stage=1
  *   from "h.0/gather" scope="h.0" word="gather" line="gpt.py:7 in forward" code="x = x[i]"   of the nodes of that

@@ -7,6 +7,7 @@
 #ifndef RT_GENERATED_H
 #define RT_GENERATED_H
 
+#include "base/number/coding.h"
 #include "base/shape/flat.h"
 #include "base/shape/mesh.h"
 #include "base/shape/part.h"
@@ -19,7 +20,7 @@
 extern "C" {
 #endif
 
-#define RT_FORMAT 27 /* version of struct rt_program; a program of another version is refused: RT_ERROR_MISMATCH */
+#define RT_FORMAT 28 /* version of struct rt_program; a program of another version is refused: RT_ERROR_MISMATCH */
 
 /* What open sizes are made of (ir/open.h), beside C's own operators. */
 static inline int64_t lesser(int64_t a, int64_t b) {
@@ -64,7 +65,8 @@ struct rt_weight {
     bool own;      /* they give each scale unit a value of its own (state/own.c): a running statistic */
     unsigned flat; /* the part is cut flat along these axes (base/shape/flat.h): bit a for axis a; 0: it is not */
     struct rt_init init;
-    bool adapter; /* a matrix of the chosen adapter (rt_set_adapter) */
+    bool adapter;            /* a matrix of the chosen adapter (rt_set_adapter) */
+    struct rt_coding coding; /* of --weight-dtype: how it is made of what is stored */
 };
 
 /* Optimizer state, such as Adam's first moment: zero at first, kept from step to step. Cut like a weight. */

@@ -628,6 +628,11 @@ static void put_sliced(json *writer, const struct graph *graph, const struct sli
     rt_json_key_dims(writer, "shape", sliced->dims, sliced->ndim);
     rt_json_key_int(writer, "file", sliced->stored.file);
     rt_json_key_int(writer, "offset", sliced->stored.file < 0 ? 0 : (int64_t)sliced->stored.offset);
+    const struct rt_coding *coding = &sliced->stored.coding;
+    if (coding->makes) {
+        rt_json_key_text(writer, "made", slices_coding(graph->arena, coding, sliced->dtype));
+        rt_json_key_text(writer, "of", rt_dtypes[sliced->stored.dtype].name);
+    }
     rt_json_key_open(writer, "cuts", '[', RT_JSON_INLINE);
     EACH(sliced->cut, sliced->ncuts, c, const struct slice_cut *at) {
         rt_json_open(writer, '{', RT_JSON_INLINE);

@@ -33,6 +33,7 @@ struct comparison {
     double rounding;          /* of inputs */
     const int64_t *sizes;     /* of the inputs; NULL: none are open, or the typical ones */
     const char *weight_dtype; /* of the compiled model; NULL: none */
+    bool copied;              /* --weights copy */
     enum choice cache_dtype;  /* likewise; CHOICE_NONE: none */
     const char *running;      /* what is run now */
     struct rt_progress progress;
@@ -92,13 +93,14 @@ static int run(struct comparison *comparison, const char *dir, const char *name,
     return status;
 }
 
-/* Compiles and runs the model on one rank; `type`: computing in that type, RT_DTYPE_NONE: in the model's. full: weights
- * and caches are the model's, not of --weight-dtype and --cache-dtype. */
+/* Compiles and runs the model on one rank; `type`: computing in that type, RT_DTYPE_NONE: in the model's. full: caches
+ * are the model's, not of --cache-dtype, and so are weights, unless they are stored as --weight-dtype has them. */
 static int run_whole(struct comparison *comparison, const char *name, enum rt_dtype type, bool full) {
     struct cli *cli = comparison->cli;
     const enum choice dtype = type == RT_F64 ? OPT_DTYPE_F64 : type == RT_F32 ? OPT_DTYPE_F32 : CHOICE_NONE;
     if (driver_compile_whole(comparison->compiled->directory, comparison->work, name, dtype,
-                             full ? NULL : comparison->weight_dtype, full ? CHOICE_NONE : comparison->cache_dtype,
+                             full && !comparison->copied ? NULL : comparison->weight_dtype,
+                             full ? CHOICE_NONE : comparison->cache_dtype,
                              (int)random_inputs_micro_batches(comparison->compiled->root),
                              cli->options->quiet || cli->options->json, cli->arena, cli->diags) < 0)
         return -1;
@@ -279,7 +281,10 @@ static int compare(struct comparison *comparison) {
         status = run(comparison, comparison->compiled->directory, run_names[ALL], RT_DTYPE_NONE,
                      comparison->compiled->runtime_ngpus);
     if (!status) status = for_outputs(comparison, compare_file);
-    if (status || (!comparison->weight_dtype && comparison->cache_dtype == CHOICE_NONE)) return status;
+    const bool weights = comparison->weight_dtype && !comparison->copied, quiet = comparison->cli->options->quiet;
+    if (!status && comparison->weight_dtype && comparison->copied && !quiet && !comparison->cli->options->json)
+        puts("what smaller weights change is not known: --weights copy has stored these alone");
+    if (status || (!weights && comparison->cache_dtype == CHOICE_NONE)) return status;
     comparison->running = "the model with weights and caches of its own types";
     status = run_whole(comparison, run_names[FULL], RT_DTYPE_NONE, true);
     return status ? status : for_outputs(comparison, tell_loss);
@@ -369,6 +374,7 @@ static int numeric_compare(const struct compiled_model *compiled, struct cli *cl
                                     .cache_dtype = cache_dtype_of(compiled),
                                     .cli = cli,
                                     .work = work,
+                                    .copied = rt_json_member(compiled->root, "weights") != NULL,
                                     .weight_dtype = rt_json_text(rt_json_member(compiled->root, "weight_dtype"))};
     rt_progress_begin(&comparison.progress, 0, cli->options->quiet || cli->options->json);
     int status = compare_sets(&comparison);

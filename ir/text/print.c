@@ -219,6 +219,14 @@ static void print_role(struct printer *p, const struct tensor *tensor) {
     if (tensor->constant) strbuf_puts(&p->out, " constant");
 }
 
+/* Prints how a weight is made of what is stored. */
+static void print_coding(struct printer *p, const struct rt_coding *coding) {
+    if (coding->makes) strbuf_printf(&p->out, " %s", coding_names[coding->makes]);
+    if (coding->group)
+        strbuf_printf(&p->out, " bits=%d group=%lld%s", coding->bits, (long long)coding->group,
+                      coding->turned ? " turned" : "");
+}
+
 /* Prints the definition of a tensor that no node computes, before its first use. */
 static void print_source(struct printer *p, int id) {
     static const char *const keyword[] = {[TENSOR_INPUT] = "input",
@@ -234,6 +242,7 @@ static void print_source(struct printer *p, int id) {
     if (tensor->kind == TENSOR_WEIGHT && tensor->stored.file >= 0)
         strbuf_printf(&p->out, " @%d+%llu as %s", tensor->stored.file, (unsigned long long)tensor->stored.offset,
                       rt_dtypes[tensor->stored.dtype].name);
+    if (tensor->kind == TENSOR_WEIGHT) print_coding(p, &tensor->stored.coding);
     if (tensor->kind == TENSOR_WEIGHT) print_role(p, tensor);
     if ((tensor->kind == TENSOR_STATE || tensor->kind == TENSOR_INPUT) && tensor->gradient)
         strbuf_puts(&p->out, " gradient");

@@ -155,6 +155,19 @@ static bool read_stored(struct reader *r, struct stored *stored) {
     return read_dtype(r, &stored->dtype);
 }
 
+static bool read_coding(struct reader *r, struct rt_coding *coding) {
+    int64_t bits = 0;
+    for (int makes = RT_CODES; makes <= RT_ROUNDED && !coding->makes; makes++)
+        if (take(r, coding_names[makes])) coding->makes = (enum rt_makes)makes;
+    if (coding->makes == RT_AS_STORED || coding->makes == RT_ROUNDED) return true;
+    if (!expect(r, "bits=") || !read_int(r, 4, 8, "bits of a code", &bits) || !expect(r, "group=") ||
+        !read_int(r, 2, INT_MAX, "a group", &coding->group))
+        return false;
+    coding->bits = bits < 8 ? 4 : 8;
+    coding->turned = take(r, "turned");
+    return true;
+}
+
 static bool read_role(struct reader *r, struct tensor *tensor) {
     for (int mark = MARK_NONE + 1; mark < MARKS && !tensor->mark; mark++)
         if (take(r, mark_names[mark])) tensor->mark = (enum mark)mark;
@@ -165,7 +178,9 @@ static bool read_role(struct reader *r, struct tensor *tensor) {
 
 bool read_weight(struct reader *r) {
     struct tensor *tensor = add_source(r, TENSOR_WEIGHT);
-    if (!tensor || (take(r, "@") && !read_stored(r, &tensor->stored)) || !read_role(r, tensor)) return false;
+    if (!tensor || (take(r, "@") && !read_stored(r, &tensor->stored)) || !read_coding(r, &tensor->stored.coding) ||
+        !read_role(r, tensor))
+        return false;
     return read_source_layout(r, tensor);
 }
 

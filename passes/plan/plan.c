@@ -169,17 +169,20 @@ static bool says(const struct graph *graph, const struct node *node, const struc
 }
 
 /* The split as a plan says it: of the first operand that it divides and whose name means it; if there is none, of the
- * first operand that it divides, by its number. */
+ * first operand that it divides, by its number. A split that a text gives may have more ranks than parts: no name means
+ * it then, and verify_graph refuses it once the plan is applied. */
 static struct plan_split name_split(const struct graph *graph, const struct node *node, const struct dims *dims,
                                     const struct node_split *wanted, int axis) {
     const int operands = dims->ninputs + dims->noutputs;
     char number[OPERAND_NAME];
+    struct plan_split last = {.axis = axis};
     for (int i = 0; i < 2 * operands; i++) {
         const int o = i % operands, tensor = split_tensor(node, dims, o);
         struct plan_split split = {.axis = axis};
         if (tensor < 0 || (split.dim = dims_dim_cut(dims, o, wanted, &split.blocks, &split.grain)) < 0) continue;
         number_operand(number, dims, o);
         split.tensor = i < operands ? graph->tensors.at[tensor].name : arena_strdup(graph->arena, number);
+        last = split;
         if (!says(graph, node, dims, &split, wanted)) continue;
         if (open_is(graph->open, split.blocks))
             split.blocks_text = open_text(graph->open, graph->arena, split.blocks, NULL, false);
@@ -187,7 +190,8 @@ static struct plan_split name_split(const struct graph *graph, const struct node
             split.grain_text = open_text(graph->open, graph->arena, split.grain, NULL, false);
         return split;
     }
-    BUG("%s: no operand tells its split along %s", node->name, graph->mesh.axis[axis].name);
+    if (!last.tensor) BUG("%s: no operand tells its split along %s", node->name, graph->mesh.axis[axis].name);
+    return last;
 }
 
 /* Per node: it was recomputed. */

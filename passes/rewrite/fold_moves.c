@@ -75,10 +75,12 @@ static const struct move *move_of(const struct node *node) {
     return NULL;
 }
 
-/* The element of the weight with which the result begins; -1 if it is no stretch of a weight. */
+/* The element of the weight with which the result begins; -1 if it is no stretch of a weight. Of codes and scales,
+ * which lie otherwise than what they are made of, only another type is one. */
 static int64_t view_begin(const struct graph *graph, const struct node *node) {
     const struct tensor *in = &graph->tensors.at[node->inputs[0]], *out = &graph->tensors.at[node->outputs[0]];
     const struct move *move = move_of(node);
+    if (rt_coding_is_code(&in->stored.coding) && node->op->id != OP_Cast) return -1;
     return in->kind == TENSOR_WEIGHT && tensor_elements(out) && move->begin ? move->begin(in, out, node) : -1;
 }
 

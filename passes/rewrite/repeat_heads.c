@@ -72,9 +72,17 @@ static int cache_of(const struct dividing *by, int operand) {
     return graph->tensors.at[writer->outputs[0]].producer;
 }
 
+/* True if the graph, as text IR may, says already what ranks divide of the node: factors by their numbers, of which
+ * heads that are repeated leave fewer. */
+static bool is_divided(const struct graph *graph, const struct node *node) {
+    for (int axis = 0; axis < graph->mesh.naxes; axis++)
+        if (node->split[axis].factor >= 0) return true;
+    return false;
+}
+
 static int64_t times_of(const struct dividing *by, const struct node *node) {
     const struct graph *graph = by->builder.graph;
-    if (node->op->id != OP_Attention && node->op->id != OP_FlashAttention) return 1;
+    if ((node->op->id != OP_Attention && node->op->id != OP_FlashAttention) || is_divided(graph, node)) return 1;
     const struct tensor *q = &graph->tensors.at[node->inputs[0]], *k = &graph->tensors.at[node->inputs[KEYS]];
     const int64_t axis = k->ndim - 3, heads = k->dims[axis];
     return times_for(heads, q->dims[axis] / heads, graph->train && node->op->id == OP_FlashAttention, by);

@@ -7,11 +7,9 @@
  * Weights of 16 bits are rounded when they are loaded, by every rank its part. Kernels widen them in registers; where
  * there is none - of libraries, for other types than f32, of weights that cannot be packed - a Cast does.
  *
- * Integers are made when the program is compiled. Codes are symmetric, with a scale for each group of indices of k, as
- * MatMulNBits of ONNX Runtime stores weights and llama.cpp does in Q4_0 and Q8_0: of 4 bits, scale = m / -8 of the
- * element m that is farthest from 0, and code = w / scale rounded, within -8 and 7; of 8 bits, scale = |m| / 127. They
- * lie as (n, k), so a table that is gathered and multiplied by is stored once. A group is never cut by a rank, so ranks
- * have parts of the whole's codes.
+ * Integers are codes with scales (runtime/base/number/coding.h), likewise made when they are loaded, or of weights that
+ * are known when the program is compiled, then. They lie as (n, k), so a table that is gathered and multiplied by is
+ * stored once. A group is never cut by a rank, so ranks have parts of the whole's codes.
  *
  * In training the gradient of x reads the weights too, the other way, so they are not packed: weights of 16 bits are
  * operands of DequantMatMul with scales of 1, which widens them in blocks. Where --amp computes in their type, MatMul
@@ -23,7 +21,6 @@
 #include "passes/train/small_weights.h"
 
 #include <fnmatch.h>
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -33,24 +30,19 @@
 #include "passes/pipeline.h"
 #include "passes/rewrite/rewrite.h"
 #include "passes/train/lora.h"
+#include "runtime/base/io/coded.h"
 #include "runtime/base/shape/panel.h"
 
 enum { GROUP = 32, MOST_GROUP = 1 << 16 };
 
 /* Types of codes --------------------------------------------------------------------------------------------------- */
 
-/* 16-bit floats have no codes. scale: of a group whose element farthest from 0 is `far`. Codes are stored as numbers
- * from `least` on, with `offset` added. */
+/* 16-bit floats have no codes. `offset`: what was added to codes as they are stored. */
 static const struct small_type {
     const char *name;
     enum rt_dtype codes;
-    int bits;
-    float divisor; /* of `far`, or of its magnitude where it is positive */
-    int least, most, offset;
-} small_types[] = {{"int8", RT_I8, 8, 127, -127, 127, 0},
-                   {"int4", RT_U4, 4, -8, -8, 7, 8},
-                   {.name = "bf16", .codes = RT_BF16, .bits = 16},
-                   {.name = "fp16", .codes = RT_F16, .bits = 16}};
+    int bits, offset;
+} small_types[] = {{"int8", RT_I8, 8, 0}, {"int4", RT_U4, 4, 8}, {"bf16", RT_BF16, 16, 0}, {"fp16", RT_F16, 16, 0}};
 enum { NTYPES = sizeof small_types / sizeof *small_types };
 
 static const struct small_type *type_named(const char *name, size_t length) {
@@ -62,34 +54,6 @@ static const struct small_type *type_named(const char *name, size_t length) {
 
 static bool is_half(const struct small_type *type) {
     return type->bits == 16;
-}
-
-/* The scale of `count` values. */
-static float scale_of(const struct small_type *type, const float *value, int64_t count) {
-    float far = 0;
-    for (int64_t i = 0; i < count; i++) far = fabsf(value[i]) > fabsf(far) ? value[i] : far;
-    return (type->divisor > 0 ? fabsf(far) : far) / type->divisor;
-}
-
-/* The code as it is stored; of NaN, the least. */
-static unsigned char code_of(const struct small_type *type, float value, float reciprocal) {
-    const float code = roundf(value * reciprocal + (float)type->offset) - (float)type->offset;
-    const int within = !(code > (float)type->least) ? type->least : code > (float)type->most ? type->most : (int)code;
-    return (unsigned char)(within + type->offset);
-}
-
-/* Codes of a group, to elements [first, first + count) of a row of packed codes. */
-static void store_codes(const struct small_type *type, const float *value, int64_t count, float scale,
-                        unsigned char *row, int64_t first) {
-    const float reciprocal = scale != 0 ? 1 / scale : 0;
-    for (int64_t i = 0; i < count; i++) {
-        const unsigned char code = code_of(type, value[i], reciprocal);
-        const int64_t at = first + i;
-        if (type->bits == 8)
-            row[at] = code;
-        else
-            row[at / 2] = (unsigned char)(at % 2 ? row[at / 2] | code << 4 : code);
-    }
 }
 
 /* The option ------------------------------------------------------------------------------------------------------- */
@@ -167,7 +131,7 @@ struct walk {
     bool *matched;           /* per rule */
     struct map done;         /* tensor, rule and orientation -> index in `all` */
     VEC(struct small) all;
-    VEC(int) halves;   /* weights, each before what it is in 16 bits */
+    VEC(int) made;     /* weights, each before one that is made of it */
     int left, experts; /* readers whose weights stay as they are: of another k, and of stacks */
     const char *first_left, *first_experts;
 };
@@ -199,43 +163,39 @@ static int64_t matrices_of(const struct tensor *w) {
     return w->ndim == 3 ? w->dims[0] : 1;
 }
 
-/* Values (j, p .. p + count) of matrices w(n,k), one behind the other, or stored transposed. */
-static void load_values(float *to, const struct tensor *w, bool turned, int64_t j, int64_t p, int64_t count) {
-    const enum rt_dtype stored = w->kind == TENSOR_CONST ? w->dtype : w->stored.dtype;
-    const size_t size = rt_dtype_bytes(stored);
-    const int64_t n = extent_of(w, turned, 0), k = extent_of(w, turned, 1);
-    const unsigned char *data = (const unsigned char *)w->data + (size_t)(j / n * n * k) * size;
-    if (turned) rt_convert(to, RT_F32, data + (size_t)(j % n * k + p) * size, stored, (size_t)count);
-    for (int64_t i = 0; i < count && !turned; i++)
-        rt_convert(to + i, RT_F32, data + (size_t)((p + i) * n + j % n) * size, stored, 1);
+/* Lists a weight that is made of another; returns it. */
+static int note_made(struct walk *walk, int weight, int made) {
+    VEC_PUSH(walk->builder.graph->arena, &walk->made, weight);
+    VEC_PUSH(walk->builder.graph->arena, &walk->made, made);
+    return made;
 }
 
-/* The codes and scales of a weight whose bytes are known. */
-static void quantise(struct walk *walk, const struct tensor *w, const struct small_weights_rule *rule, bool turned,
-                     unsigned char *codes, float *scales) {
-    const int64_t rows = matrices_of(w) * extent_of(w, turned, 0), k = extent_of(w, turned, 1);
-    const int64_t row = k * rule->type->bits / 8, groups = k / rule->group;
-    float *value = ARENA_ARRAY(walk->builder.graph->arena, float, rule->group);
-    for (int64_t j = 0; j < rows; j++)
-        for (int64_t g = 0; g < groups; g++) {
-            load_values(value, w, turned, j, g * rule->group, rule->group);
-            float *scale = &scales[j * groups + g];
-            *scale = scale_of(rule->type, value, rule->group);
-            store_codes(rule->type, value, rule->group, *scale, codes + j * row, g * rule->group);
-        }
+/* What is made of weight `w`, of that name and shape: a constant of a weight that is known, else a weight that is made
+ * when it is loaded. It is not trained. */
+static int add_made(struct walk *walk, int weight, struct rt_coding coding, const char *name, enum rt_dtype dtype,
+                    const int64_t *dims) {
+    struct graph *graph = walk->builder.graph;
+    const struct tensor copy = graph->tensors.at[weight], *w = &copy;
+    const bool known = w->kind == TENSOR_CONST;
+    const int id = graph_add_tensor(graph, w->kind, name, dtype, w->ndim, dims);
+    struct tensor *made = &graph->tensors.at[id];
+    made->constant = !known;
+    if (!known) {
+        made->stored = w->stored;
+        made->stored.coding = coding;
+        return note_made(walk, weight, id);
+    }
+    const int64_t n = extent_of(w, coding.turned, 0), k = extent_of(w, coding.turned, 1);
+    const struct rt_coded from = {.coding = coding, .bytes = w->data, .stored = w->dtype, .n = n, .k = k};
+    struct rt_reason why;
+    void *data = arena_alloc(graph->arena, (size_t)tensor_bytes(made) + 1, sizeof(float));
+    made->data = data;
+    if (rt_coded_make(&from, 0, matrices_of(w) * n, 0, k / coding.group, data, &why)) return id;
+    return diag_error(walk->builder.diags, 500, EXIT_LIMIT, NULL, "out of memory");
 }
 
-/* A constant; of a weight whose bytes are not known, a weight that is stored nowhere. It is not trained. */
-static int add_stored(struct graph *graph, const char *name, enum rt_dtype dtype, int ndim, const int64_t *dims,
-                      const void *data) {
-    const int id = graph_add_tensor(graph, data ? TENSOR_CONST : TENSOR_WEIGHT, name, dtype, ndim, dims);
-    graph->tensors.at[id].data = data;
-    if (!data) graph->tensors.at[id].stored = (struct stored){.file = -1, .dtype = dtype};
-    graph->tensors.at[id].constant = !data;
-    return id;
-}
-
-/* The codes (n,k) and scales (n,groups) of weight w(n,k), or w(k,n) if it is not turned; of a stack, of each matrix. */
+/* The codes (n,k) and scales (n,groups) of weight w(n,k), or w(k,n) if it is not turned; of a stack, of each matrix.
+ * scale -1: after a diagnostic. */
 static struct small small_of(struct walk *walk, int weight, const struct small_weights_rule *rule, bool turned) {
     struct graph *graph = walk->builder.graph;
     const int64_t key[] = {weight, rule - walk->weights->rules.at, turned};
@@ -246,13 +206,14 @@ static struct small small_of(struct walk *walk, int weight, const struct small_w
     const int64_t experts = matrices_of(&w), n = extent_of(&w, turned, 0), k = extent_of(&w, turned, 1);
     const int64_t packed[] = {experts, n, k * type->bits / 8}, groups[] = {experts, n, k / rule->group};
     const int lead = w.ndim == 2; /* a matrix has no experts */
-    unsigned char *codes = w.data ? ARENA_ARRAY(graph->arena, unsigned char, experts *n *packed[2] + 1) : NULL;
-    float *scales = w.data ? ARENA_ARRAY(graph->arena, float, experts *n *groups[2] + 1) : NULL;
-    if (w.data) quantise(walk, &w, rule, turned, codes, scales);
-    struct small small = {
-        add_stored(graph, arena_printf(graph->arena, "%s.%s", w.name, type->name),
-                   type->bits == 8 ? type->codes : RT_U8, w.ndim, packed + lead, codes),
-        add_stored(graph, arena_printf(graph->arena, "%s.scale", w.name), RT_F32, w.ndim, groups + lead, scales)};
+    struct rt_coding coding = {RT_CODES, type->bits, rule->group, turned};
+    struct small small;
+    small.codes = add_made(walk, weight, coding, arena_printf(graph->arena, "%s.%s", w.name, type->name),
+                           type->bits == 8 ? type->codes : RT_U8, packed + lead);
+    coding.makes = RT_SCALES;
+    small.scale = small.codes < 0 ? -1
+                                  : add_made(walk, weight, coding, arena_printf(graph->arena, "%s.scale", w.name),
+                                             RT_F32, groups + lead);
     map_put(&walk->done, (const char *)key, sizeof key, walk->all.n);
     VEC_PUSH(graph->arena, &walk->all, small);
     return small;
@@ -289,6 +250,7 @@ static int half_of(struct walk *walk, int weight, const struct small_weights_rul
     struct tensor *half = &graph->tensors.at[made];
     half->data = w.data, half->stored = w.stored, half->mark = w.mark, half->sources = w.sources;
     half->constant = w.constant;
+    half->stored.coding = (struct rt_coding){.makes = RT_ROUNDED};
     if (w.kind == TENSOR_CONST) {
         const int64_t n = tensor_elements(&w);
         uint16_t *rounded = ARENA_ARRAY(graph->arena, uint16_t, n + 1);
@@ -296,19 +258,24 @@ static int half_of(struct walk *walk, int weight, const struct small_weights_rul
         half->data = rounded;
     }
     map_put(&walk->done, (const char *)key, sizeof key, made);
-    VEC_PUSH(graph->arena, &walk->halves, weight);
-    VEC_PUSH(graph->arena, &walk->halves, made);
-    return made;
+    return note_made(walk, weight, made);
 }
 
-/* Weights have the model's names in their other form, unless there are both. */
-static void name_halves(struct walk *walk) {
+/* Finds weights that are no longer read themselves. Unless there are both, one of 16 bits keeps the model's name. */
+static void find_replaced(struct walk *walk) {
     struct graph *graph = walk->builder.graph;
-    const int *readers = graph_readers(graph, graph->arena);
-    for (int i = 0; i < walk->halves.n; i += 2) {
-        struct tensor *half = &graph->tensors.at[walk->halves.at[i + 1]];
-        if (readers[walk->halves.at[i]])
-            half->name = arena_printf(graph->arena, "%s.%s", half->name, rt_dtypes[half->dtype].name);
+    const bool *live = graph_live(graph, graph->arena);
+    bool *read = graph_kept(graph, graph->arena);
+    for (int i = 0; i < graph->order.n; i++) {
+        const struct node *node = &graph->nodes.at[graph->order.at[i]];
+        for (int k = 0; k < node->ninputs && live[graph->order.at[i]]; k++)
+            if (node->inputs[k] >= 0) read[node->inputs[k]] = true;
+    }
+    for (int i = 0; i < walk->made.n; i += 2) {
+        struct tensor *made = &graph->tensors.at[walk->made.at[i + 1]];
+        made->replaces = !read[walk->made.at[i]];
+        if (!made->replaces && made->stored.coding.makes == RT_ROUNDED)
+            made->name = arena_printf(graph->arena, "%s.%s", made->name, rt_dtypes[made->dtype].name);
     }
 }
 
@@ -370,7 +337,8 @@ static int small_product(struct walk *walk, const struct node *node) {
     if (rule && is_half(rule->type)) return half_product(walk, node, rule);
     if (!rule || !fits(walk, weight, tensor_of(walk, weight)->dims[turned], rule)) return REWRITE_KEPT;
     const struct small small = small_of(walk, weight, rule, turned);
-    const int scale = build_cast(&walk->builder, small.scale, tensor_of(walk, node->inputs[0])->dtype);
+    const enum rt_dtype dtype = tensor_of(walk, node->inputs[0])->dtype;
+    const int scale = small.scale < 0 ? -1 : build_cast(&walk->builder, small.scale, dtype);
     const struct attr attrs[] = {attr_of_text("codes", rt_dtypes[rule->type->codes].name),
                                  attr_of_float("offset", rule->type->offset), attr_of_int("trans_b", 1),
                                  attr_of_int("rounded", 1)};
@@ -390,6 +358,7 @@ static int small_rows(struct walk *walk, const struct node *node) {
     if (rule && is_half(rule->type)) return half_rows(walk, node, rule);
     if (!rule || out.ndim == RT_MAX_NDIM || !fits(walk, table, k, rule)) return REWRITE_KEPT;
     const struct small small = small_of(walk, table, rule, true);
+    if (small.scale < 0) return -1;
     const struct attr to = attr_of_text("to", rt_dtypes[rule->type->codes].name);
     int y = build(builder, OP_Gather, 2, (int[]){small.codes, node->inputs[1]}, node->nattrs, node->attrs);
     int scale = build(builder, OP_Gather, 2, (int[]){small.scale, node->inputs[1]}, node->nattrs, node->attrs);
@@ -426,6 +395,7 @@ static int small_experts(struct walk *walk, const struct node *node) {
     if (!rule || !takes_stacks(walk, node) || !fits(walk, node->inputs[1], extent_of(w, turned, 1), rule))
         return REWRITE_KEPT;
     const struct small small = small_of(walk, node->inputs[1], rule, turned);
+    if (small.scale < 0) return -1;
     const struct attr attrs[] = {attr_of_text("codes", rt_dtypes[rule->type->codes].name),
                                  attr_of_float("offset", rule->type->offset)};
     return build(&walk->builder, OP_DequantExpertMatMul, 4,
@@ -476,7 +446,7 @@ int pass_small_weights(struct graph *graph, const struct pass_context *context) 
     walk.matched = ARENA_ARRAY(graph->arena, bool, walk.weights->rules.n + 1);
     map_init(&walk.done, graph->arena);
     if (rewrite_each(graph, made_small, &walk) < 0 || check_rules(&walk) < 0) return -1;
-    name_halves(&walk);
+    find_replaced(&walk);
     if (walk.left)
         diag_remark(context->diags, graph->name,
                     "--weight-dtype: weights stay as they are whose inputs are no multiple of the group: %s%s",

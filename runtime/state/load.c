@@ -422,7 +422,7 @@ static int check_weight(struct loader *loader, struct load *load, const struct r
     if (part->stored_bytes > file->info.bytes || weight->offset > (uint64_t)(file->info.bytes - part->stored_bytes))
         return rt_fail_code(rt, RT_ERROR_MISMATCH, RT_CODE_SOURCE_CHANGED,
                             "weight %d is outside of file %d of location.json", w, weight->file);
-    part->file = file;
+    part->file = part->coded.file = file;
     return RT_OK;
 }
 
@@ -439,7 +439,11 @@ static int give_part(struct rt *rt, const struct load *load) {
 /* Reads or generates the needed rows of a part. */
 static int read_part(const struct loader *loader, const struct load *load) {
     const struct load_part *part = &load->part;
-    const int64_t fit = PIECE_BYTES / part->row_bytes / RT_PANEL * RT_PANEL, step = fit > 0 ? fit : RT_PANEL;
+    const int64_t fit = PIECE_BYTES / part->row_bytes / RT_PANEL * RT_PANEL,
+                  each = (load->end - part->first) / loader->rt->threads / RT_PANEL * RT_PANEL + RT_PANEL,
+                  step = fit == 0     ? RT_PANEL
+                         : fit < each ? fit
+                                      : each;
     struct rt_reason why;
     bool failed = false;
 #pragma omp parallel for schedule(dynamic) num_threads(loader->rt->threads) if (load->end - part->first > step)

@@ -4,6 +4,7 @@
 #include "base/number/philox.h"
 
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum { PIECE = 256 };
@@ -44,6 +45,12 @@ void rt_init_fill(const struct rt_init *init, int64_t first, int64_t count, void
 /* Bytes read at once: a cut tensor's runs are short and close to each other. */
 enum { WINDOW = 1 << 16 };
 
+/* Codes or scales that were made of some rows of the complete tensor: of columns [column, column + columns). */
+struct made_rows {
+    unsigned char *bytes;
+    int64_t row, column, columns, all; /* all: columns of the complete tensor */
+};
+
 /* Destination of the next element. */
 struct target {
     const struct load_part *part;
@@ -51,6 +58,7 @@ struct target {
     int64_t row, column;   /* next element of a packed part */
     unsigned char *window; /* buffer of WINDOW bytes: bytes [first, end) of the complete tensor */
     int64_t first, end;
+    struct made_rows made; /* of codes and scales */
     struct rt_reason *why; /* of a read error */
     bool failed;
 };
@@ -79,11 +87,21 @@ static void read_elements(struct target *at, int64_t index, int64_t count, unsig
     }
 }
 
-/* `count` elements of the complete tensor from `index` on, read or generated. */
+/* Elements of rows that were made: a stretch of one row, or whole rows. */
+static void take_made(const struct target *at, int64_t index, int64_t count, void *dst, enum rt_dtype dtype) {
+    const struct made_rows *made = &at->made;
+    const enum rt_dtype type = at->part->weight->coding.makes == RT_SCALES ? RT_F32 : dtype;
+    const int64_t place = (index / made->all - made->row) * made->columns + index % made->all - made->column;
+    rt_retype(dst, dtype, made->bytes + place * (int64_t)rt_dtype_bytes(type), type, (size_t)count);
+}
+
+/* `count` elements of the complete tensor from `index` on, read, made or generated. */
 static void fetch(struct target *at, int64_t index, int64_t count, void *dst, enum rt_dtype dtype) {
     const struct rt_weight *weight = at->part->weight;
     if (weight->init.kind != RT_INIT_STORED)
         rt_init_fill(&weight->init, index, count, dst, dtype);
+    else if (at->made.bytes)
+        take_made(at, index, count, dst, dtype);
     else
         read_elements(at, index, count, dst, dtype);
 }
@@ -246,6 +264,34 @@ static int64_t row_stored(const struct load_part *part, int64_t row) {
     return run_stored(&part->dim[0], row / part->dim[0].length) + row % part->dim[0].length;
 }
 
+/* Copies `rows` rows of the part from `row` on, which follow each other in the stored tensor. */
+static void copy_rows(struct target *at, int64_t row, int64_t rows) {
+    const struct load_part *part = at->part;
+    for (int64_t i = 0; i < rows && part->depth > 1; i++)
+        copy_box(at, &part->dim[1], part->depth - 2, row_stored(part, row + i));
+    if (part->depth <= 1) copy_run(at, row_stored(part, row), rows);
+}
+
+/* Makes the codes or scales that `rows` rows of the part need: of the stored rows whole groups, those of the rank where
+ * it has one stretch of each. */
+static void make_rows(struct target *at, int64_t row, int64_t rows) {
+    const struct load_part *part = at->part;
+    const struct rt_coded *coded = &part->coded;
+    const struct load_dim *last = &part->dim[part->weight->ndim - 1];
+    const int64_t matrix = part->weight->ndim > 2 ? coded->n : 1, group = coded->coding.group;
+    const int64_t per = rt_coded_columns(&coded->coding), begin = last->blocks == 1 ? last->start / per : 0,
+                  end = last->blocks == 1 ? (last->start + last->length + per - 1) / per : coded->k / group;
+    at->made = (struct made_rows){.row = row_stored(part, row) * matrix,
+                                  .column = begin * per,
+                                  .columns = (end - begin) * per,
+                                  .all = coded->k / group * per};
+    at->made.bytes = malloc((size_t)(rows * matrix * rt_coded_bytes(&coded->coding, end - begin) + 1));
+    if (at->made.bytes)
+        at->failed |= !rt_coded_make(coded, at->made.row, rows * matrix, begin, end - begin, at->made.bytes, at->why);
+    else
+        at->failed = !rt_refuse_memory(at->why, (size_t)(rows * matrix));
+}
+
 bool load_part_copy(const struct load_part *part, int64_t from, int64_t to, struct rt_reason *why) {
     unsigned char window[WINDOW];
     struct target at = {.part = part,
@@ -253,13 +299,14 @@ bool load_part_copy(const struct load_part *part, int64_t from, int64_t to, stru
                         .row = from,
                         .window = window,
                         .why = why};
-    for (int64_t row = from, run; row < to; row += run) {
+    const bool coded = rt_coding_is_code(&part->weight->coding) && part->file;
+    for (int64_t row = from, run; row < to && !at.failed; row += run) {
         run = part->dim[0].length - row % part->dim[0].length;
-        run = part->depth > 1 ? 1 : run < to - row ? run : to - row;
-        if (part->depth > 1)
-            copy_box(&at, &part->dim[1], part->depth - 2, row_stored(part, row));
-        else
-            copy_run(&at, row_stored(part, row), run);
+        run = run < to - row ? run : to - row;
+        if (coded) make_rows(&at, row, run);
+        if (!at.failed) copy_rows(&at, row, run);
+        free(at.made.bytes);
+        at.made.bytes = NULL;
     }
     return !at.failed;
 }
@@ -322,6 +369,22 @@ static bool lay_out_panels(struct load_part *part, const struct rt *rt, int64_t 
     return true;
 }
 
+/* What codes and scales are made of, but for the file. */
+static bool find_coded(struct load_part *part) {
+    const struct rt_weight *weight = part->weight;
+    const struct rt_coding *coding = &weight->coding;
+    if (!rt_coding_is_code(coding)) return true;
+    if (weight->ndim < 2 || weight->ndim > 3 || coding->group < 1 || (coding->bits != 4 && coding->bits != 8))
+        return false;
+    const int64_t columns = weight->dims[weight->ndim - 1], per = rt_coded_columns(coding);
+    part->coded = (struct rt_coded){.coding = *coding,
+                                    .offset = (int64_t)weight->offset,
+                                    .stored = weight->stored,
+                                    .n = weight->dims[weight->ndim - 2],
+                                    .k = columns / per * coding->group};
+    return columns % per == 0;
+}
+
 bool load_part_find(struct load_part *part, const struct rt *rt, const struct rt_weight *weight, int64_t *elements) {
     int64_t stored, row = 1;
     if (weight->ndim < 0 || weight->ndim > RT_MAX_NDIM || weight->nsplits > RT_MAX_AXES) return false;
@@ -332,7 +395,9 @@ bool load_part_find(struct load_part *part, const struct rt *rt, const struct rt
         part->dim[d].blocks = 1;
     }
     if (!rt_product(weight->dims, weight->ndim, &stored) ||
-        !rt_mul(stored, (int64_t)rt_dtype_bytes(weight->stored), &part->stored_bytes) || !cut_dims(part, rt))
+        !rt_mul(rt_coding_stored(&weight->coding, stored), (int64_t)rt_dtype_bytes(weight->stored),
+                &part->stored_bytes) ||
+        !cut_dims(part, rt) || !find_coded(part))
         return false;
     for (int d = 1; d < weight->ndim; d++) row *= part->dim[d].blocks * part->dim[d].length;
     part->rows = part->dim[0].blocks * part->dim[0].length;

@@ -7,7 +7,7 @@
 
 #include "core/private.h"
 
-#include "base/io/file_reader.h"
+#include "base/io/coded.h"
 #include "base/shape/panel.h"
 
 /* Initial values of weights that are generated instead of read from the model.
@@ -29,12 +29,13 @@ struct load_part {
     const struct rt_weight *weight;
     const struct rt_reader *file; /* with the complete tensor, set by the caller; NULL: values are generated */
     unsigned char *dst;           /* memory for the part from row `first` on, set by the caller */
-    int64_t stored_bytes;         /* of the complete tensor */
+    int64_t stored_bytes;         /* of the complete tensor, as it is stored */
     int64_t rows, row_bytes;      /* of the part: number of rows, bytes of a row in memory */
     int64_t first;                /* row of the part at `dst`: 0, unless the caller sets it */
     /* number of dimensions up to the last one that is cut; the others are contiguous */
     int depth;
     int64_t tail;            /* elements of the contiguous dimensions */
+    struct rt_coded coded;   /* of codes and scales: what they are made of */
     struct rt_packed panels; /* of a packed tensor */
     int64_t panel_columns;   /* elements of a row of the part */
     struct load_dim dim[RT_MAX_NDIM];

@@ -14,7 +14,7 @@
 #include "runtime/base/io/file.h"
 #include "runtime/base/io/safetensors.h"
 
-enum { SMALL = 1 << 20, MAX_WAYS = 1 << 20, SCRATCH_ALIGNMENT = 64 };
+enum { TO_ASSEMBLE = -2, SMALL = 1 << 20, MAX_WAYS = 1 << 20, SCRATCH_ALIGNMENT = 64 };
 
 struct sliced_file {
     const void *bytes;
@@ -27,6 +27,7 @@ struct sliced_weights {
     struct arena *arena;
     struct diags *diags;
     VEC(const struct rt_json *) entries;
+    VEC(bool) used;                   /* of each: a weight of the model, the first such entry */
     struct map places;                /* file and offset in the model, as text -> index into entries */
     VEC(struct sliced_file *) files;  /* by shard; NULL: not opened */
     VEC(struct rt_safetensor) slices; /* of the tensor that find_slices was last called for */
@@ -47,11 +48,6 @@ static int strange(const struct sliced_weights *weights) {
                       arena_printf(weights->arena, "%s/manifest.json", weights->directory), "\"weights\" is invalid");
 }
 
-static const char *place_text(const struct sliced_weights *weights, int64_t file, int64_t offset, const char *dtype,
-                              int64_t count) {
-    return arena_printf(weights->arena, "%lld+%lld %s %lld", (long long)file, (long long)offset, dtype,
-                        (long long)count);
-}
 
 /* The number of elements of an entry's tensor, -1 if its shape is invalid. */
 static int64_t count_of(const struct rt_json *entry) {
@@ -67,13 +63,16 @@ static int open_copied(struct sliced_weights *weights, const char *directory, co
     *weights = (struct sliced_weights){.directory = directory, .arena = diags->arena, .diags = diags};
     map_init(&weights->places, weights->arena);
     for (const struct rt_json *entry = list_of(manifest, "weights")->first; entry; entry = entry->next) {
-        const char *dtype = rt_json_text(rt_json_member(entry, "dtype"));
+        const char *made = rt_json_text(rt_json_member(entry, "made")),
+                   *dtype = rt_json_text(rt_json_member(entry, made ? "of" : "dtype"));
+        const enum rt_dtype stored = dtype ? rt_dtype_by_name(dtype) : RT_DTYPE_NONE;
         int64_t file, offset;
-        if (!dtype || !rt_json_int(rt_json_member(entry, "file"), &file) ||
+        if (stored == RT_DTYPE_NONE || !rt_json_int(rt_json_member(entry, "file"), &file) ||
             !rt_json_int(rt_json_member(entry, "offset"), &offset))
             return strange(weights);
-        const char *place = place_text(weights, file, offset, dtype, count_of(entry));
-        if (file >= 0) map_put(&weights->places, place, strlen(place), weights->entries.n);
+        const char *place = slices_place(weights->arena, file, offset, stored, count_of(entry), made ? made : "");
+        const bool used = file >= 0 && map_put(&weights->places, place, strlen(place), weights->entries.n);
+        VEC_PUSH(weights->arena, &weights->used, used);
         VEC_PUSH(weights->arena, &weights->entries, entry);
     }
     return 0;
@@ -177,8 +176,7 @@ static int find_slices(struct sliced_weights *weights, const struct sliced *slic
 
 /* Finds the entry and slices of a weight of the graph: 1, 0 if it was not copied, -1 after a diagnostic. */
 static int find_copy(struct sliced_weights *weights, const struct tensor *tensor, struct sliced *sliced) {
-    const char *place = place_text(weights, tensor->stored.file, (int64_t)tensor->stored.offset,
-                                   rt_dtypes[tensor->stored.dtype].name, tensor_elements(tensor));
+    const char *place = slices_place_of(weights->arena, tensor);
     const int index = map_get(&weights->places, place, strlen(place));
     if (index < 0) return 0;
     if (!read_entry(weights->entries.at[index], sliced, weights->arena)) return strange(weights);
@@ -229,67 +227,72 @@ int sliced_weights_attach(const char *directory, const struct rt_json *manifest,
 }
 
 struct locating {
-    struct sliced_weights *weights;
+    struct sliced_weights weights;
     struct sliced_files *files;
     const char *scratch;
     VEC(int) file_of; /* by shard: its index in files, 0: none yet */
-    VEC(int) split;   /* weights of several slices, which are assembled in the scratch file */
     int64_t bytes;    /* of the scratch file */
 };
 
 static int file_of_shard(struct locating *locating, int shard) {
-    struct arena *arena = locating->weights->arena;
+    struct arena *arena = locating->weights.arena;
     while (locating->file_of.n <= shard) VEC_PUSH(arena, &locating->file_of, 0);
     if (locating->file_of.at[shard]) return locating->file_of.at[shard];
     VEC_PUSH(arena, &locating->files->all,
-             arena_printf(arena, "%s/%s", locating->weights->directory, slices_path(arena, shard)));
+             arena_printf(arena, "%s/%s", locating->weights.directory, slices_path(arena, shard)));
     return locating->file_of.at[shard] = locating->files->all.n - 1;
 }
 
-/* Sets tensor->stored of a weight of one slice; queues a weight of several slices for the scratch file. */
-static int locate_one(struct locating *locating, struct tensor *tensor, int id) {
-    struct sliced_weights *weights = locating->weights;
+static int64_t bytes_of(const struct sliced *sliced) {
+    int64_t bytes = (int64_t)rt_dtype_bytes(sliced->dtype);
+    for (int d = 0; d < sliced->ndim; d++) bytes *= sliced->dims[d];
+    return bytes;
+}
+
+/* Finds where an entry's tensor lies; one of several slices is to lie in the scratch file, whose number follows. */
+static int locate_one(struct locating *locating, int index) {
+    struct sliced_weights *weights = &locating->weights;
+    const struct rt_json *entry = weights->entries.at[index];
     struct sliced sliced;
-    int found = find_copy(weights, tensor, &sliced);
-    if (found < 0) return -1;
-    if (!found)
-        return diag_error(weights->diags, 345, EXIT_MALFORMED,
-                          arena_printf(weights->arena, "%s/manifest.json", weights->directory),
-                          "weight %s is not among the copied weights", diag_quote(weights->diags, tensor->name));
+    struct stored stored = {.file = TO_ASSEMBLE};
+    if (!read_entry(entry, &sliced, weights->arena)) return strange(weights);
+    if (find_slices(weights, &sliced, entry) < 0) return -1;
+    stored.dtype = sliced.dtype;
     if (sliced.nslices > 1) {
-        VEC_PUSH(weights->arena, &locating->split, id);
-        locating->bytes = rt_align(locating->bytes, SCRATCH_ALIGNMENT) + stored_bytes(tensor);
-        return 0;
+        stored.offset = (uint64_t)rt_align(locating->bytes, SCRATCH_ALIGNMENT);
+        locating->bytes = (int64_t)stored.offset + bytes_of(&sliced);
+    } else {
+        const int shard = weights->shards.at[0];
+        stored.file = file_of_shard(locating, shard);
+        stored.offset =
+            (uint64_t)((const char *)weights->slices.at[0].data - (const char *)weights->files.at[shard]->bytes);
     }
-    const int shard = weights->shards.at[0];
-    tensor->stored.file = file_of_shard(locating, shard);
-    tensor->stored.offset =
-        (uint64_t)((const char *)weights->slices.at[0].data - (const char *)weights->files.at[shard]->bytes);
+    locating->files->places.at[index] = stored;
     return 0;
 }
 
-static int fill_scratch(struct locating *locating, struct graph *graph, unsigned char *bytes) {
-    int64_t at = 0;
-    for (int i = 0; i < locating->split.n; i++) {
-        struct tensor *tensor = &graph->tensors.at[locating->split.at[i]];
+static int fill_scratch(struct locating *locating, unsigned char *bytes) {
+    struct sliced_weights *weights = &locating->weights;
+    struct sliced_files *files = locating->files;
+    for (int i = 0; i < files->places.n; i++) {
         struct sliced sliced;
-        at = rt_align(at, SCRATCH_ALIGNMENT);
-        if (find_copy(locating->weights, tensor, &sliced) <= 0) return -1;
-        assemble(locating->weights, &sliced, bytes + at);
-        tensor->stored.file = locating->files->all.n;
-        tensor->stored.offset = (uint64_t)at;
-        at += stored_bytes(tensor);
+        if (files->places.at[i].file != TO_ASSEMBLE) continue;
+        if (!read_entry(weights->entries.at[i], &sliced, weights->arena) ||
+            find_slices(weights, &sliced, weights->entries.at[i]) < 0)
+            return -1;
+        assemble(weights, &sliced, bytes + files->places.at[i].offset);
+        files->places.at[i].file = files->all.n;
     }
-    VEC_PUSH(locating->weights->arena, &locating->files->all, locating->scratch);
-    locating->files->assembled = true;
+    VEC_PUSH(weights->arena, &files->all, locating->scratch);
+    files->assembled = true;
     return 0;
 }
 
 /* Writes the scratch file through a mapping. Its blocks are allocated first: a full disk is an error here instead of a
  * SIGBUS later. */
-static int make_scratch(struct locating *locating, struct graph *graph) {
+static int make_scratch(struct locating *locating) {
     const size_t bytes = (size_t)locating->bytes;
-    if (!locating->split.n) return 0;
+    if (!bytes) return 0;
     int fd = open(locating->scratch, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
     int error = fd < 0 ? errno : posix_fallocate(fd, 0, locating->bytes);
     void *mapped = error ? MAP_FAILED : mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
@@ -297,22 +300,36 @@ static int make_scratch(struct locating *locating, struct graph *graph) {
     if (fd >= 0) close(fd);
     if (error) {
         errno = error;
-        return diag_errno(locating->weights->diags, 611, NULL, "write", locating->scratch);
+        return diag_errno(locating->weights.diags, 611, NULL, "write", locating->scratch);
     }
-    int status = fill_scratch(locating, graph, mapped);
+    int status = fill_scratch(locating, mapped);
     munmap(mapped, bytes);
     return status;
 }
 
 int sliced_weights_locate(struct sliced_files *files, const char *directory, const struct rt_json *manifest,
-                          struct graph *graph, const char *first, const char *scratch, struct diags *diags) {
-    struct sliced_weights weights;
-    struct locating locating = {.weights = &weights, .files = files, .scratch = scratch};
-    *files = (struct sliced_files){0};
-    if (open_copied(&weights, directory, manifest, diags) < 0) return -1;
-    VEC_PUSH(weights.arena, &files->all, first);
-    for (int t = 0; t < graph->tensors.n; t++)
-        if (graph->tensors.at[t].kind == TENSOR_WEIGHT && locate_one(&locating, &graph->tensors.at[t], t) < 0)
-            return -1;
-    return make_scratch(&locating, graph);
+                          const char *first, const char *scratch, struct diags *diags) {
+    struct locating locating = {.files = files, .scratch = scratch};
+    struct sliced_weights *weights = &locating.weights;
+    int64_t file;
+    *files = (struct sliced_files){.directory = directory};
+    if (open_copied(weights, directory, manifest, diags) < 0) return -1;
+    files->of_place = weights->places;
+    for (int i = 0; i < weights->entries.n; i++)
+        if (rt_json_int(rt_json_member(weights->entries.at[i], "file"), &file) && file >= files->model)
+            files->model = (int)(file < INT16_MAX ? file : INT16_MAX) + 1;
+    for (int i = 0; i < files->model || i < 1; i++) VEC_PUSH(weights->arena, &files->all, first);
+    files->model = files->all.n;
+    for (int i = 0; i < weights->entries.n; i++) {
+        VEC_PUSH(weights->arena, &files->places, (struct stored){.file = -1});
+        if (weights->used.at[i] && locate_one(&locating, i) < 0) return -1;
+    }
+    return make_scratch(&locating);
+}
+
+bool sliced_files_take(const struct sliced_files *files, struct tensor *tensor, struct arena *arena) {
+    const char *place = slices_place_of(arena, tensor);
+    const int at = map_get(&files->of_place, place, strlen(place));
+    if (at >= 0) tensor->stored = files->places.at[at];
+    return at >= 0;
 }

@@ -9,6 +9,7 @@
 #include "codegen/slices.h"
 #include "frontend/driver/output/output.h"
 #include "ir/base/diag.h"
+#include "ir/base/map.h"
 #include "ir/ir.h"
 #include "runtime/base/text/json.h"
 
@@ -20,16 +21,23 @@ bool sliced_weights_present(const struct rt_json *manifest);
 int sliced_weights_attach(const char *directory, const struct rt_json *manifest, struct graph *graph,
                           struct diags *diags);
 
-/* Files that hold the graph's weights, indexed by stored.file. */
+/* Files that hold weights, indexed by stored.file. */
 struct sliced_files {
+    const char *directory;
     VEC(const char *) all;
-    bool assembled; /* the last one is the scratch file */
+    int model;           /* as many files of the model come first; no weight lies in them, and all are `first` */
+    bool assembled;      /* the last one is the scratch file */
+    struct map of_place; /* slices_place_of -> index into */
+    VEC(struct stored) places;
 };
-/* Sets tensor->stored of the graph's weights to files of the compiled model: a weight of one slice lies in the slice's
- * file; weights of several slices are assembled in a new file `scratch`. `first` becomes file 0, which no weight lies
- * in (for a model, the model file). 0, or -1 after a diagnostic. */
+/* Finds where the weights of a compiled model lie: a weight of one slice in the slice's file; weights of several slices
+ * are assembled in a new file `scratch`. 0, or -1 after a diagnostic. */
 int sliced_weights_locate(struct sliced_files *files, const char *directory, const struct rt_json *manifest,
-                          struct graph *graph, const char *first, const char *scratch, struct diags *diags);
+                          const char *first, const char *scratch, struct diags *diags);
+
+/* Sets tensor->stored of a weight that refers to the model to its place in those files. False: it is not there, as one
+ * is not of which only what --weight-dtype made of it was copied. */
+bool sliced_files_take(const struct sliced_files *files, struct tensor *tensor, struct arena *arena);
 
 /* A file of --weights copy (codegen/slices.h) that was written. */
 struct slices_file {

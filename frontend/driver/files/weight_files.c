@@ -6,6 +6,7 @@
 
 static bool lies_within(const struct stored *stored, int64_t elements, int64_t count) {
     int64_t bytes, end;
+    elements = rt_coding_stored(&stored->coding, elements);
     return stored->offset <= INT64_MAX && rt_mul(elements, (int64_t)rt_dtype_bytes(stored->dtype), &bytes) &&
            rt_add((int64_t)stored->offset, bytes, &end) && end <= count;
 }
@@ -21,7 +22,7 @@ int weight_files_attach(struct graph *graph, int nfiles, const struct weight_fil
         if (tensor->kind != TENSOR_WEIGHT || file < 0 || file >= nfiles || !files[file].bytes) continue;
         if (!lies_within(&tensor->stored, tensor_elements(tensor), files[file].count))
             return lies_outside(diags, tensor->name, file);
-        tensor->data = files[file].bytes + tensor->stored.offset;
+        if (!rt_coding_is_code(&tensor->stored.coding)) tensor->data = files[file].bytes + tensor->stored.offset;
     }
     return 0;
 }

@@ -13,6 +13,7 @@
 #include "frontend/driver/output/output.h"
 #include "frontend/driver/reuse/reuse_keys.h"
 #include "frontend/driver/files/side_files.h"
+#include "frontend/driver/files/sliced_weights.h"
 #include "frontend/read/onnx_read.h"
 #include "passes/pipeline.h"
 #include "passes/rank/estimate.h"
@@ -34,6 +35,7 @@ struct job {
     struct side_files side;
     struct directory_names names; /* the directories of the result */
     VEC(const char *) files;      /* paths by stored.file */
+    struct sliced_files *copied;  /* those of a compiled model with --weights copy; NULL: it is none */
     VEC(const char *) hashes;     /* of `files` according to location.json; empty if it was not read */
     struct decisions decisions;   /* of the options and of the files that they name */
     struct plan decided;          /* by the policy or the user, and applied */
@@ -70,6 +72,8 @@ int job_list_text_files(struct job *job);
 int job_check_located(const struct job *job);
 /* E0345, E0353 unless every weight lies inside one of the files. Needs job->keys. */
 int job_check_text_weights(const struct job *job);
+/* After the passes: sets the places of what --weight-dtype made of weights, of which a compiled model has slices. */
+int job_take_smaller(struct job *job);
 /* Maps the files and sets `data` of the weights, so that passes can read their values. */
 int job_attach_text_weights(struct job *job);
 

@@ -126,6 +126,7 @@ static int plan_ranks(struct job *job) {
     job->decided.decisions.mesh = job->graph->mesh;
     if (pipeline_run(job->graph, &context, NULL) < 0) return -1;
     rankplan_make(&job->plan, job->graph, &job_target(job)->kernels);
+    if (job_take_smaller(job) < 0) return -1;
     if (!job->unverified && rankplan_verify(&job->plan, job->diags) < 0) return -1;
     if (job->side.machine.name) job_estimate(job);
     return job->options->mem_limit ? check_memory(job) : 0;

@@ -59,22 +59,50 @@ static void remove_file(void *path) {
     unlink(path);
 }
 
+/* True of a weight that refers to the model, while weights are slices of a compiled one. */
+static bool job_is_lost(const struct job *job, const struct tensor *tensor) {
+    return job->copied && tensor->kind == TENSOR_WEIGHT && tensor->stored.file >= 0 &&
+           tensor->stored.file < job->copied->model;
+}
+
+static int not_copied(const struct job *job, const struct tensor *tensor) {
+    diag_error(job->diags, 345, EXIT_MALFORMED, arena_printf(job->arena, "%s/manifest.json", job->copied->directory),
+               "weight %s is not among the copied weights", diag_quote(job->diags, tensor->name));
+    return diag_help(job->diags, "of weights that --weight-dtype made smaller only that is copied: compile the model");
+}
+
+/* Sets the place of a weight of the graph. A graph for one rank may lack some until --weight-dtype is applied to it. */
+static int take_copied(struct job *job, int id) {
+    struct tensor *tensor = &job->graph->tensors.at[id];
+    if (!sliced_files_take(job->copied, tensor, job->arena) && !job->whole) return not_copied(job, tensor);
+    if (job->twin) job->twin->tensors.at[id].stored = tensor->stored; /* the same tensors (specimens_agree) */
+    return 0;
+}
+
+int job_take_smaller(struct job *job) {
+    for (int i = 0; job->copied && i < job->plan.weights.n; i++) {
+        struct tensor *tensor = &job->graph->tensors.at[job->plan.weights.at[i]];
+        if (job_is_lost(job, tensor) && !sliced_files_take(job->copied, tensor, job->arena))
+            return not_copied(job, tensor);
+    }
+    return 0;
+}
+
 /* Lists the files of weights that were copied in slices. Weights of several slices are assembled in a file: below the
  * output directory for a whole-graph compile, whose programs read it, else in $TMPDIR until the compile ends. */
 static int list_copied_files(struct job *job, const char *directory, const struct rt_json *manifest) {
     const char *base = getenv("TMPDIR");
-    struct sliced_files files;
+    struct sliced_files *files = job->copied = ARENA_NEW(job->arena, struct sliced_files);
     char *scratch =
         job->whole ? arena_printf(job->arena, "%s/%s.weights", job->options->output,
                                   options_instance(job->options, job->arena))
                    : arena_printf(job->arena, "%s/rankc-weights-%ld", base && *base ? base : "/tmp", (long)getpid());
     if (!job->whole) arena_own(job->arena, scratch, remove_file);
-    if (sliced_weights_locate(&files, directory, manifest, job->graph, job->options->operand, scratch, job->diags) < 0)
-        return -1;
-    for (int t = 0; job->twin && t < job->graph->tensors.n; t++) /* the same tensors (specimens_agree) */
-        job->twin->tensors.at[t].stored = job->graph->tensors.at[t].stored;
-    for (int i = 0; i < files.all.n; i++) VEC_PUSH(job->arena, &job->files, files.all.at[i]);
-    if (!files.assembled || job->whole || job->options->weights == OPT_WEIGHTS_COPY) return 0;
+    if (sliced_weights_locate(files, directory, manifest, job->options->operand, scratch, job->diags) < 0) return -1;
+    for (int t = 0; t < job->graph->tensors.n; t++)
+        if (job->graph->tensors.at[t].kind == TENSOR_WEIGHT && take_copied(job, t) < 0) return -1;
+    for (int i = 0; i < files->all.n; i++) VEC_PUSH(job->arena, &job->files, files->all.at[i]);
+    if (!files->assembled || job->whole || job->options->weights == OPT_WEIGHTS_COPY) return 0;
     diag_error(job->diags, 201, EXIT_USAGE, job->options->operand,
                "the graph needs weights that are stored only as slices of them");
     return diag_help(job->diags, "--weights copy joins the slices");
@@ -144,7 +172,7 @@ static int no_file_named(const struct job *job, const struct tensor *tensor) {
 int job_check_text_weights(const struct job *job) {
     VEC_EACH(&job->graph->tensors, t, const struct tensor *tensor) {
         int64_t bytes, end;
-        if (tensor->kind != TENSOR_WEIGHT) continue;
+        if (tensor->kind != TENSOR_WEIGHT || job_is_lost(job, tensor)) continue;
         if (tensor->stored.file < job->named || tensor->stored.file >= job->files.n) return no_file_named(job, tensor);
         int64_t has = job->keys.files.at[tensor->stored.file].bytes,
                 size = (int64_t)rt_dtype_bytes(tensor->stored.dtype);
@@ -159,7 +187,7 @@ int job_check_text_weights(const struct job *job) {
 
 int job_attach_text_weights(struct job *job) {
     struct weight_file *files = ARENA_ARRAY(job->arena, struct weight_file, job->files.n + 1);
-    for (int i = 0; i < job->files.n; i++)
+    for (int i = job->copied ? job->copied->model : 0; i < job->files.n; i++)
         if (weight_file_map(job->arena, job->diags, job->files.at[i], &files[i]) < 0) return -1;
     if (job->twin && weight_files_attach(job->twin, job->files.n, files, job->diags) < 0) return -1;
     return weight_files_attach(job->graph, job->files.n, files, job->diags);
