@@ -34,7 +34,7 @@ static void call(struct rt_comm *comm, int gathers, float *whole, float *part, c
     size_t bytes[MOST_RANKS];
     for (int r = 0; r < comm->size; r++) bytes[r] = counts[r] * sizeof(float);
     check(gathers ? comm->driver->all_gather(comm, whole, part, bytes)
-                  : comm->driver->reduce_scatter(comm, part, whole, counts, RT_F32, RT_SUM));
+                  : comm->driver->reduce_scatter(comm, part, whole, counts, RT_F32, RT_SUM, false));
 }
 
 static void measure(struct rt_comm *comm, int gathers, size_t count, int repeat) {

@@ -68,13 +68,11 @@ struct rt_comm_driver {
      * allowed: src is where the rank's own bytes come to lie. */
     int (*all_gather)(struct rt_comm *comm, void *dst, const void *src, const size_t *bytes);
     /* Rank r's dst = reduction over the ranks of elements [counts[0] + .. + counts[r-1], + counts[r]) of src.
-     * In place allowed: dst is where these elements lie in src. */
+     * In place allowed: dst is where these elements lie in src. onto, of sums: dst is the first addend, dst + the
+     * ranks' values, added in rank order; sums_onto is false where the transport does not define the order. */
     int (*reduce_scatter)(struct rt_comm *comm, void *dst, const void *src, const size_t *counts, enum rt_dtype dtype,
-                          enum rt_reduce reduce);
-    /* The same for sums, except that dst is the first addend: dst + the ranks' values, added in rank order. NULL where
-     * the transport does not define the order. */
-    int (*reduce_scatter_onto)(struct rt_comm *comm, void *dst, const void *src, const size_t *counts,
-                               enum rt_dtype dtype);
+                          enum rt_reduce reduce, bool onto);
+    bool sums_onto;
     /* A collective that overlaps computation; NULL where the transport has none. All members begin and finish the same
      * ones in the same order. begin: the caller's operand is complete; do not access it, or dst, until finish returns.
      * progress advances what has begun, without waiting. finish(RT_GATHER) completes the earliest gather that has begun

@@ -251,7 +251,7 @@ static int take_reduction(struct shared *shared, void *context, uint64_t start, 
     return RT_OK;
 }
 
-static int reduce_scatter(struct rt_comm *comm, void *dst, const void *src, const size_t *counts, enum rt_dtype dtype,
+int shared_reduce_scatter(struct rt_comm *comm, void *dst, const void *src, const size_t *counts, enum rt_dtype dtype,
                           enum rt_reduce reduce, bool onto) {
     struct shared *shared = shared_of(comm);
     const size_t element = rt_dtype_bytes(dtype);
@@ -262,16 +262,6 @@ static int reduce_scatter(struct rt_comm *comm, void *dst, const void *src, cons
         .kind = RT_REDUCE_SCATTER, .dtype = dtype, .detail = reduce, .amount = bytes, .bytes = bytes, .source = src};
     int status = enter(shared, &entry, &exchange);
     return status ? status : exchange_windows(shared, &exchange, &entry, take_reduction, &what);
-}
-
-int shared_reduce_scatter(struct rt_comm *comm, void *dst, const void *src, const size_t *counts, enum rt_dtype dtype,
-                          enum rt_reduce reduce) {
-    return reduce_scatter(comm, dst, src, counts, dtype, reduce, false);
-}
-
-int shared_reduce_scatter_onto(struct rt_comm *comm, void *dst, const void *src, const size_t *counts,
-                               enum rt_dtype dtype) {
-    return reduce_scatter(comm, dst, src, counts, dtype, RT_SUM, true);
 }
 
 /* All-reduce with all buffers in symmetric memory: each member reduces its slice from all sources and stores it to all

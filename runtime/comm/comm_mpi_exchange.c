@@ -186,15 +186,11 @@ static int reduce_inside(struct mpi_comm *comm, const struct chain *chain, enum 
     struct rt_comm *inside = comm->inside;
     void *slice = chain->slice;
     const size_t count = chain->counts[inside->rank];
-    int status;
-    if (first)
-        status = inside->driver->reduce_scatter(inside, slice, chain->values, chain->counts, chain->dtype, reduce);
-    else if (reduce == RT_SUM)
-        status = inside->driver->reduce_scatter_onto(inside, slice, chain->values, chain->counts, chain->dtype);
-    else
-        status = inside->driver->reduce_scatter(inside, chain->own, chain->values, chain->counts, chain->dtype, reduce);
-    RT_TRY(fail_inside(comm, status));
-    if (!first && reduce != RT_SUM && count > 0)
+    const bool onto = !first && reduce == RT_SUM;
+    void *dst = first || onto ? slice : chain->own;
+    RT_TRY(fail_inside(
+        comm, inside->driver->reduce_scatter(inside, dst, chain->values, chain->counts, chain->dtype, reduce, onto)));
+    if (!first && !onto && count > 0)
         rt_reduce_ordered(&slice, 1, (const void *const[]){slice, chain->own}, 2, count, chain->dtype, reduce);
     return RT_OK;
 }
@@ -297,24 +293,14 @@ static int scatter_by_hosts(struct mpi_comm *comm, void *dst, const void *src, c
     return RT_OK;
 }
 
-static int reduce_scatter(struct rt_comm *base, void *dst, const void *src, const size_t *counts, enum rt_dtype dtype,
-                          enum rt_reduce reduce, bool onto) {
+int mpi_reduce_scatter(struct rt_comm *base, void *dst, const void *src, const size_t *counts, enum rt_dtype dtype,
+                       enum rt_reduce reduce, bool onto) {
     const struct reduction what = {dtype, reduce, onto};
     const size_t bytes = total(counts, base->size) * rt_dtype_bytes(dtype);
     RT_TRY(mpi_enter(mpi_of(base), RT_REDUCE_SCATTER, (unsigned)dtype | (unsigned)reduce << 8, bytes, 0, NULL));
     if (bytes > SMALL && chain_is_less(mpi_of(base), onto))
         return scatter_by_hosts(mpi_of(base), dst, src, counts, &what);
     return reduce_parts(mpi_of(base), dst, src, counts, &what);
-}
-
-int mpi_reduce_scatter(struct rt_comm *comm, void *dst, const void *src, const size_t *counts, enum rt_dtype dtype,
-                       enum rt_reduce reduce) {
-    return reduce_scatter(comm, dst, src, counts, dtype, reduce, false);
-}
-
-int mpi_reduce_scatter_onto(struct rt_comm *comm, void *dst, const void *src, const size_t *counts,
-                            enum rt_dtype dtype) {
-    return reduce_scatter(comm, dst, src, counts, dtype, RT_SUM, true);
 }
 
 /* Parts of `count` elements, as equal as can be. */

@@ -75,9 +75,7 @@ int mpi_all_reduce(struct rt_comm *comm, void *dst, const void *src, size_t coun
                    enum rt_reduce reduce);
 int mpi_all_gather(struct rt_comm *comm, void *dst, const void *src, const size_t *bytes);
 int mpi_reduce_scatter(struct rt_comm *comm, void *dst, const void *src, const size_t *counts, enum rt_dtype dtype,
-                       enum rt_reduce reduce);
-int mpi_reduce_scatter_onto(struct rt_comm *comm, void *dst, const void *src, const size_t *counts,
-                            enum rt_dtype dtype);
+                       enum rt_reduce reduce, bool onto);
 int mpi_all_to_all(struct rt_comm *comm, void *dst, const size_t *receive, const void *src, const size_t *send);
 int mpi_broadcast(struct rt_comm *comm, void *data, size_t bytes, int root);
 

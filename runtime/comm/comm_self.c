@@ -28,12 +28,8 @@ static int self_all_gather(struct rt_comm *comm, void *dst, const void *src, con
 }
 
 static int self_reduce_scatter(struct rt_comm *comm, void *dst, const void *src, const size_t *counts,
-                               enum rt_dtype dtype, enum rt_reduce reduce) {
-    return self_all_reduce(comm, dst, src, counts[0], dtype, reduce);
-}
-
-static int self_reduce_scatter_onto(struct rt_comm *comm, void *dst, const void *src, const size_t *counts,
-                                    enum rt_dtype dtype) {
+                               enum rt_dtype dtype, enum rt_reduce reduce, bool onto) {
+    if (!onto) return self_all_reduce(comm, dst, src, counts[0], dtype, reduce);
     rt_reduce_ordered(&dst, 1, (const void *const[]){dst, src}, 2, counts[0], dtype, RT_SUM);
     return RT_OK;
 }
@@ -97,7 +93,7 @@ static const struct rt_comm_driver self_driver = {
     .all_reduce = self_all_reduce,
     .all_gather = self_all_gather,
     .reduce_scatter = self_reduce_scatter,
-    .reduce_scatter_onto = self_reduce_scatter_onto,
+    .sums_onto = true,
     .all_to_all = self_all_to_all,
     .broadcast = self_broadcast,
     .send = self_send,

@@ -142,10 +142,8 @@ int shared_enter_split(struct shared *shared, int color);
 int shared_all_reduce(struct rt_comm *comm, void *dst, const void *src, size_t count, enum rt_dtype dtype,
                       enum rt_reduce reduce);
 int shared_all_gather(struct rt_comm *comm, void *dst, const void *src, const size_t *bytes);
-int shared_reduce_scatter_onto(struct rt_comm *comm, void *dst, const void *src, const size_t *counts,
-                               enum rt_dtype dtype);
 int shared_reduce_scatter(struct rt_comm *comm, void *dst, const void *src, const size_t *counts, enum rt_dtype dtype,
-                          enum rt_reduce reduce);
+                          enum rt_reduce reduce, bool onto);
 int shared_all_to_all(struct rt_comm *comm, void *dst, const size_t *receive, const void *src, const size_t *send);
 int shared_broadcast(struct rt_comm *comm, void *data, size_t bytes, int root);
 int shared_barrier_call(struct rt_comm *comm);

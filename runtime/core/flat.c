@@ -128,7 +128,7 @@ int rt_reduce_scatter_flat(struct rt *rt, int axis, void *dst, void *src, enum r
     }
     RT_TRY(prepare(rt, axis, src, dtype, elements, outer, each_micro_batch));
     return rt_end_collective(rt, comm,
-                             comm->driver->reduce_scatter(comm, dst, src, rt->internal->counts, dtype, reduce));
+                             comm->driver->reduce_scatter(comm, dst, src, rt->internal->counts, dtype, reduce, false));
 }
 
 int rt_reduce_scatter_onto(struct rt *rt, int axis, void *dst, const void *sum, void *src, enum rt_dtype dtype,
@@ -138,11 +138,11 @@ int rt_reduce_scatter_onto(struct rt *rt, int axis, void *dst, const void *sum, 
     size_t before = 0;
     RT_TRY(prepare(rt, axis, src, dtype, elements, outer, each_micro_batch));
     RT_TRY(rt_copy_bytes(rt, dst, sum, counts[comm->rank] * rt_dtype_bytes(dtype)));
-    if (comm->driver->reduce_scatter_onto)
-        return rt_end_collective(rt, comm, comm->driver->reduce_scatter_onto(comm, dst, src, counts, dtype));
+    if (comm->driver->sums_onto)
+        return rt_end_collective(rt, comm, comm->driver->reduce_scatter(comm, dst, src, counts, dtype, RT_SUM, true));
     for (int r = 0; r < comm->rank; r++) before += counts[r];
     unsigned char *slice = (unsigned char *)src + before * rt_dtype_bytes(dtype);
-    RT_TRY(rt_end_collective(rt, comm, comm->driver->reduce_scatter(comm, slice, src, counts, dtype, RT_SUM)));
+    RT_TRY(rt_end_collective(rt, comm, comm->driver->reduce_scatter(comm, slice, src, counts, dtype, RT_SUM, false)));
     return rt->program->device->add(rt, dst, slice, (int64_t)counts[comm->rank], dtype);
 }
 
@@ -153,14 +153,14 @@ int rt_all_reduce_onto(struct rt *rt, int axis, void *dst, const void *sum, void
     size_t *counts = rt->internal->counts, before = 0;
     RT_TRY(prepare(rt, axis, src, dtype, elements, 0, each_micro_batch));
     RT_TRY(rt_copy_bytes(rt, dst, sum, (size_t)elements * element));
-    if (!comm->driver->reduce_scatter_onto) {
+    if (!comm->driver->sums_onto) {
         const int status = comm->driver->all_reduce(comm, src, src, (size_t)elements, dtype, RT_SUM);
         RT_TRY(rt_end_collective(rt, comm, status));
         return rt->program->device->add(rt, dst, src, elements, dtype);
     }
     for (int r = 0; r < comm->rank; r++) before += counts[r];
     unsigned char *slice = (unsigned char *)dst + before * element;
-    RT_TRY(rt_end_collective(rt, comm, comm->driver->reduce_scatter_onto(comm, slice, src, counts, dtype)));
+    RT_TRY(rt_end_collective(rt, comm, comm->driver->reduce_scatter(comm, slice, src, counts, dtype, RT_SUM, true)));
     for (int r = 0; r < comm->size; r++) counts[r] *= element;
     return rt_end_collective(rt, comm, comm->driver->all_gather(comm, dst, slice, counts));
 }

@@ -106,8 +106,8 @@ int rt_reduce_scatter(struct rt *rt, int axis, void *dst, const void *src, void 
         part += direct ? 0 : bytes;
         counts[r] = bytes / rt_dtype_bytes(dtype);
     }
-    return rt_end_collective(rt, comm,
-                             comm->driver->reduce_scatter(comm, dst, direct ? src : scratch, counts, dtype, reduce));
+    return rt_end_collective(
+        rt, comm, comm->driver->reduce_scatter(comm, dst, direct ? src : scratch, counts, dtype, reduce, false));
 }
 
 /* Note [Runs of rows]

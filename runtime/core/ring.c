@@ -83,7 +83,7 @@ int rt_ring_give(struct rt *rt, const struct rt_ring *ring, void *gradients, con
     struct rt_comm *comm = rt->axis[ring->axis];
     size_t *counts = rt->internal->counts;
     for (int r = 0; r < comm->size; r++) counts[r] = r == ring->rank ? part_elements(ring, ring->part) : 0;
-    RT_TRY(rt_end_collective(rt, comm,
-                             comm->driver->reduce_scatter(comm, gradients, gradients, counts, ring->dtype, RT_SUM)));
+    RT_TRY(rt_end_collective(
+        rt, comm, comm->driver->reduce_scatter(comm, gradients, gradients, counts, ring->dtype, RT_SUM, false)));
     return ring->rank == comm->rank ? copy_part(rt, ring, gradients, to, FROM_BLOCK) : RT_OK;
 }

@@ -320,7 +320,7 @@ static int loopback_all_gather(struct rt_comm *comm, void *dst, const void *src,
 }
 
 static int loopback_reduce_scatter(struct rt_comm *comm, void *dst, const void *src, const size_t *counts,
-                                   enum rt_dtype dtype, enum rt_reduce reduce) {
+                                   enum rt_dtype dtype, enum rt_reduce reduce, bool) {
     return loopback_call(
         comm, {.perform = reduce_parts, .dst = dst, .src = src, .dtype = dtype, .reduce = reduce, .receive = counts});
 }

@@ -98,7 +98,7 @@ static int nccl_gather(const rt_cuda_call *call) {
 }
 
 static int nccl_reduce_scatter(struct rt_comm *comm, void *dst, const void *src, const size_t *counts,
-                               enum rt_dtype dtype, enum rt_reduce reduce) {
+                               enum rt_dtype dtype, enum rt_reduce reduce, bool) {
     const rt_nccl *nccl = nccl_comm_of(comm)->nccl;
     ncclComm_t handle = nccl_comm_of(comm)->handle;
     const ncclDataType_t type = nccl_types[dtype].type;
@@ -114,7 +114,7 @@ static int nccl_reduce_scatter(struct rt_comm *comm, void *dst, const void *src,
 }
 
 static int nccl_scatter(const rt_cuda_call *call) {
-    return nccl_reduce_scatter(call->comm, call->dst, call->src, call->receive, call->dtype, RT_SUM);
+    return nccl_reduce_scatter(call->comm, call->dst, call->src, call->receive, call->dtype, RT_SUM, false);
 }
 
 static int nccl_begin(struct rt_comm *comm, const struct rt_collective *what) {

@@ -170,15 +170,9 @@ static int all_gather(struct rt_comm *comm, void *dst, const void *src, const si
 }
 
 static int reduce_scatter(struct rt_comm *comm, void *dst, const void *src, const size_t *counts, enum rt_dtype dtype,
-                          enum rt_reduce reduce) {
+                          enum rt_reduce reduce, bool onto) {
     RECORD(CALL_REDUCE_SCATTER, sum_of(counts, comm->size) * rt_dtype_bytes(dtype), reduce_scatter, comm, dst, src,
-           counts, dtype, reduce);
-}
-
-static int reduce_scatter_onto(struct rt_comm *comm, void *dst, const void *src, const size_t *counts,
-                               enum rt_dtype dtype) {
-    RECORD(CALL_REDUCE_SCATTER, sum_of(counts, comm->size) * rt_dtype_bytes(dtype), reduce_scatter_onto, comm, dst, src,
-           counts, dtype);
+           counts, dtype, reduce, onto);
 }
 
 static int all_to_all(struct rt_comm *comm, void *dst, const size_t *receive, const void *src, const size_t *send) {
@@ -222,7 +216,6 @@ static void fill_table(struct traced *traced, const struct rt_comm_driver *real)
     REPLACE(finish);
     REPLACE(all_gather);
     REPLACE(reduce_scatter);
-    REPLACE(reduce_scatter_onto);
     REPLACE(all_to_all);
     REPLACE(broadcast);
     REPLACE(send);

@@ -167,7 +167,7 @@ static int reduce_scatter(struct rank_context *context, const struct instance *i
     cut_counts(counts, in->count, comm->size);
     for (int r = 0; r < comm->rank; r++) before += counts[r];
     memcpy(b->src, input[in->dtype][comm->rank], in->count * in->element);
-    CHECK(comm->driver->reduce_scatter(comm, b->dst, b->src, counts, in->dtype, RT_SUM) == RT_OK);
+    CHECK(comm->driver->reduce_scatter(comm, b->dst, b->src, counts, in->dtype, RT_SUM, false) == RT_OK);
     CHECK(memcmp(b->dst, expected[in->dtype][RT_SUM] + before * in->element, counts[comm->rank] * in->element) == 0,
           "%s x %zu", rt_dtypes[in->dtype].name, in->count);
     return 0;
