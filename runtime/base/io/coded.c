@@ -5,7 +5,7 @@
 #include <string.h>
 
 /* Values that are in memory at a time, unless one group has more. */
-enum { VALUES = 1 << 18 };
+enum { VALUES = 1 << 18, TURNED = 16 };
 
 /* A scale is that of the element farthest from 0, by `divisor`, or of its magnitude. Codes are within `least` and
  * `most`, and stored with `offset` added. */
@@ -27,25 +27,35 @@ int64_t rt_coded_columns(const struct rt_coding *coding) {
     return coding->makes == RT_SCALES ? 1 : coding->group * coding->bits / 8;
 }
 
-/* The magnitude's bits, which are ordered as the numbers are; 0 of NaN. */
-static inline uint32_t magnitude_of(float value) {
-    uint32_t bits;
-    memcpy(&bits, &value, sizeof bits);
-    bits &= 0x7fffffff;
+static int64_t least(int64_t a, int64_t b) {
+    return a < b ? a : b;
+}
+
+/* The bits of a magnitude, which are ordered as the numbers are; 0 of NaN. */
+static inline int32_t magnitude_of(int32_t bits) {
+    bits &= INT32_MAX;
     return bits > 0x7f800000 ? 0 : bits;
 }
 
+/* Of elements as far from 0 as others, the first counts. */
 static float scale_of(const struct form *form, const float *value, int64_t count) {
-    uint32_t most = 0;
+    int32_t above = 0, below = 0, bits;
     for (int64_t i = 0; i < count; i++) {
-        const uint32_t bits = magnitude_of(value[i]);
-        most = bits > most ? bits : most;
+        memcpy(&bits, &value[i], sizeof bits);
+        const int32_t magnitude = magnitude_of(bits), up = bits < 0 ? 0 : magnitude, down = bits < 0 ? magnitude : 0;
+        above = up > above ? up : above;
+        below = down > below ? down : below;
     }
-    float far = 0;
-    int64_t first = 0;
-    while (most && magnitude_of(value[first]) != most) first++;
-    if (most) far = form->magnitude ? fabsf(value[first]) : value[first];
-    return far / form->divisor;
+    bool negative = below > above;
+    const int32_t most = negative ? below : above;
+    float far;
+    memcpy(&far, &most, sizeof far);
+    for (int64_t i = 0; most && above == below; i++) {
+        if (fabsf(value[i]) != far) continue;
+        negative = value[i] < 0;
+        break;
+    }
+    return (negative && !form->magnitude ? -far : far) / form->divisor;
 }
 
 /* The code as it is stored; of NaN, the least. Halves are rounded away from 0: the float below 1/2 with the number's
@@ -57,15 +67,19 @@ static inline unsigned char code_of(const struct form *form, float value, float 
     return (unsigned char)(int)(above < most ? above : most);
 }
 
-static void put_codes(const struct rt_coding *coding, const float *value, unsigned char *to) {
-    const struct form form = form_of(coding);
-    const float scale = scale_of(&form, value, coding->group), reciprocal = scale != 0 ? 1 / scale : 0;
-    if (coding->bits == 8)
-        for (int64_t i = 0; i < coding->group; i++) to[i] = code_of(&form, value[i], reciprocal);
-    else
-        for (int64_t i = 0; i < coding->group / 2; i++)
-            to[i] = (unsigned char)(code_of(&form, value[2 * i], reciprocal) |
-                                    code_of(&form, value[2 * i + 1], reciprocal) << 4);
+static void put_codes(const struct rt_coding *coding, const struct form *form, const float *restrict value, float scale,
+                      unsigned char *restrict to) {
+    enum { SOME = 64 };
+    const struct form own = *form;
+    const float reciprocal = scale != 0 ? 1 / scale : 0;
+    for (int64_t at = 0, n; at < coding->group; at += n) {
+        unsigned char code[SOME] = {0};
+        n = least(SOME, coding->group - at);
+        for (int64_t i = 0; i < n; i++) code[i] = code_of(&own, value[at + i], reciprocal);
+        if (coding->bits == 8) memcpy(to + at, code, (size_t)n);
+        for (int64_t i = 0; i < n / 2 && coding->bits == 4; i++)
+            to[at / 2 + i] = (unsigned char)(code[2 * i] | code[2 * i + 1] << 4);
+    }
 }
 
 /* `count` stored elements from `index` on, as f32. */
@@ -79,17 +93,13 @@ static bool fetch(const struct rt_coded *from, int64_t index, int64_t count, flo
     return true;
 }
 
-/* What one call reads at a time: `rows` rows of one matrix and some groups. Values lie group after group, of each row
- * side by side. */
+/* What one call reads at a time: `rows` rows of one matrix and some groups. Values lie row after row, or of weights
+ * (k, n), of which one group is read, index after index of the group. */
 struct piece {
     int64_t row, rows, group, groups;
-    float *value, *line;   /* line: of one read */
+    float *value, *turned; /* turned: of TURNED rows */
     unsigned char *buffer; /* for what is read from a file */
 };
-
-static void turn(const float *line, int64_t rows, int64_t apart, float *value) {
-    for (int64_t r = 0; r < rows; r++) value[r * apart] = line[r];
-}
 
 static bool read_piece(const struct rt_coded *from, const struct piece *at, struct rt_reason *why) {
     const int64_t n = from->n, k = from->k, length = at->groups * from->coding.group,
@@ -97,30 +107,32 @@ static bool read_piece(const struct rt_coded *from, const struct piece *at, stru
     bool read = true;
     for (int64_t r = 0; r < at->rows && read && from->coding.turned; r++)
         read = fetch(from, matrix + (row + r) * k + first, length, at->value + r * length, at->buffer, why);
-    for (int64_t p = 0; p < length && read && !from->coding.turned; p++) {
-        read = fetch(from, matrix + (first + p) * n + row, at->rows, at->line, at->buffer, why);
-        turn(at->line, at->rows, length, at->value + p);
-    }
+    for (int64_t p = 0; p < length && read && !from->coding.turned; p++)
+        read = fetch(from, matrix + (first + p) * n + row, at->rows, at->value + p * at->rows, at->buffer, why);
     return read;
 }
 
-static void make_piece(const struct rt_coding *coding, const struct piece *at, unsigned char *to, int64_t apart) {
+static void make_groups(const struct rt_coding *coding, const float *value, int64_t groups, unsigned char *to) {
     const struct form form = form_of(coding);
-    const int64_t bytes = rt_coded_bytes(coding, 1);
-    for (int64_t r = 0; r < at->rows; r++)
-        for (int64_t g = 0; g < at->groups; g++) {
-            const float *value = at->value + (r * at->groups + g) * coding->group;
-            unsigned char *put = to + r * apart + g * bytes;
-            const float scale = coding->makes == RT_SCALES ? scale_of(&form, value, coding->group) : 0;
-            if (coding->makes == RT_SCALES)
-                memcpy(put, &scale, sizeof scale);
-            else
-                put_codes(coding, value, put);
-        }
+    for (int64_t g = 0; g < groups; g++, value += coding->group) {
+        const float scale = scale_of(&form, value, coding->group);
+        if (coding->makes == RT_SCALES)
+            memcpy(to + g * (int64_t)sizeof scale, &scale, sizeof scale);
+        else
+            put_codes(coding, &form, value, scale, to + g * rt_coded_bytes(coding, 1));
+    }
 }
 
-static int64_t least(int64_t a, int64_t b) {
-    return a < b ? a : b;
+/* Rows of a cache line's width are turned at a time. */
+static void make_piece(const struct rt_coding *coding, const struct piece *at, unsigned char *to, int64_t apart) {
+    for (int64_t r = 0; r < at->rows && coding->turned; r++)
+        make_groups(coding, at->value + r * at->groups * coding->group, at->groups, to + r * apart);
+    for (int64_t r = 0; r < at->rows && !coding->turned; r += TURNED) {
+        const int64_t rows = least(TURNED, at->rows - r);
+        for (int64_t p = 0; p < coding->group; p++)
+            for (int64_t i = 0; i < rows; i++) at->turned[i * coding->group + p] = at->value[p * at->rows + r + i];
+        for (int64_t i = 0; i < rows; i++) make_groups(coding, at->turned + i * coding->group, 1, to + (r + i) * apart);
+    }
 }
 
 static struct piece first_piece(const struct rt_coded *from, int64_t rows, int64_t groups) {
@@ -135,12 +147,12 @@ bool rt_coded_make(const struct rt_coded *from, int64_t row, int64_t rows, int64
     struct piece most = first_piece(from, rows, groups), at = most;
     if (!rows || !groups) return true;
     const int64_t values = most.rows * most.groups * from->coding.group, apart = rt_coded_bytes(&from->coding, groups);
-    const size_t line = (size_t)(values > most.rows ? values : most.rows);
     bool made = true;
-    at.value = malloc((size_t)values * sizeof(float) + line * (sizeof(float) + 8));
+    const int64_t turned = TURNED * from->coding.group;
+    at.value = malloc((size_t)(values + turned) * sizeof(float) + (size_t)values * 8);
     if (!at.value) return rt_refuse_memory(why, (size_t)values * sizeof(float));
-    at.line = at.value + values;
-    at.buffer = (unsigned char *)(at.line + line);
+    at.turned = at.value + values;
+    at.buffer = (unsigned char *)(at.turned + turned);
     for (int64_t j = 0; j < rows && made; j += at.rows) {
         at.row = row + j;
         at.rows = least(least(most.rows, rows - j), from->n - at.row % from->n);
