@@ -115,35 +115,40 @@ bool import_mask_size(struct arena *arena, const struct onnx_model *model, const
     return true;
 }
 
-/* True for the rows of a cache, by the name of the input. */
-static bool is_rows(const struct import *import, const char *size) {
+/* The rows of a cache, by the name of the input, or its last dimension, of a head. */
+static enum part { NO_PART, ROWS, WIDTH } part_of(const struct import *import, const char *size) {
     const struct patterns patterns = automatic_patterns(import->arena, import->options);
     for (int i = 0; i < import->ports.n; i++)
         for (int p = 0; p < patterns.all.n; p++) {
             if (!matched(import->arena, patterns.all.at[p].input, onnx_text(import->ports.at[i]->name))) continue;
             for (size_t d = 1; d < RT_MAX_NDIM; d++) {
                 const char *name = symbol_at(import->arena, import->ports.at[i], d);
-                if (name && strcmp(name, size) == 0) return true;
+                if (name && strcmp(name, size) == 0)
+                    return d + 1 < sizes_tensor_type(import->ports.at[i])->shape->n_dim ? ROWS : WIDTH;
             }
         }
-    return false;
+    return NO_PART;
 }
 
 const char *import_decoder_options(const struct import *import, const struct map *missing) {
     const char *all = symbol_at(import->arena, input_named(import->model, masks), 1);
     const char *new = symbol_at(import->arena, input_named(import->model, ids), 1);
-    bool any = false;
+    bool any = false, width = false;
     if (import->options->train || (import->options->state && strcmp(import->options->state, "none") == 0)) return NULL;
     struct strbuf text = {.arena = import->arena};
     if (!import->options->state) strbuf_puts(&text, " --state auto");
     for (int i = 0; i < missing->n; i++) {
         const char *name = missing->entries[i].key;
-        const bool rows = is_rows(import, name);
-        any = any || rows;
+        const enum part part = part_of(import, name);
+        any = any || part;
+        width = width || part == WIDTH;
         if (all && new &&strcmp(name, all) == 0 && strcmp(all, new) != 0) continue; /* follows from the others */
         strbuf_printf(&text, " --dim %s=%s", str_escape(import->arena, name, strlen(name), 120),
-                      rows ? "0..1024" : "1..16");
+                      part == ROWS    ? "0..1024"
+                      : part == WIDTH ? "N"
+                                      : "1..16");
     }
+    if (width) strbuf_puts(&text, ", N being the size of a head");
     return any ? strbuf_text(&text) : NULL;
 }
 
