@@ -297,8 +297,7 @@ struct binding {
     const char *why;
 };
 
-static bool refuse(struct binding *b, const char *format, ...) __attribute__((format(printf, 2, 3)));
-static bool refuse(struct binding *b, const char *format, ...) {
+__attribute__((format(printf, 2, 3))) static bool refuse(struct binding *b, const char *format, ...) {
     ARENA_PRINT_TO(b->why, b->dims->arena, format);
     return false;
 }

@@ -36,8 +36,7 @@ struct verifier {
     bool any_packed, any_runs, any_gathers; /* nodes that check_packing, check_runs and check_gathers are about */
 };
 
-static void fail(struct verifier *v, const char *format, ...) __attribute__((format(printf, 2, 3)));
-static void fail(struct verifier *v, const char *format, ...) {
+__attribute__((format(printf, 2, 3))) static void fail(struct verifier *v, const char *format, ...) {
     const char *text;
     ARENA_PRINT_TO(text, v->graph->arena, format);
     const char *where = v->node < 0 ? v->graph->name : node_place(v->graph, v->node);

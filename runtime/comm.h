@@ -56,6 +56,12 @@ struct rt_collective {
     const size_t *counts;
 };
 
+static inline size_t rt_counts_total(const size_t *counts, int n) {
+    size_t total = 0;
+    for (int r = 0; r < n; r++) total += counts[r];
+    return total;
+}
+
 /* The functions of a transport. Arrays with an entry per rank have `size` entries and are equal on all ranks; entries
  * may differ and may be 0. */
 struct rt_comm_driver {

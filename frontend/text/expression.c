@@ -41,8 +41,7 @@ struct translation {
     const char **why;
 };
 
-static bool refuse(struct translation *t, const char *format, ...) __attribute__((format(printf, 2, 3)));
-static bool refuse(struct translation *t, const char *format, ...) {
+__attribute__((format(printf, 2, 3))) static bool refuse(struct translation *t, const char *format, ...) {
     ARENA_PRINT_TO(*t->why, t->arena, format);
     return false;
 }

@@ -21,10 +21,6 @@ static struct background *background_of(const struct shared *shared, int member,
     return &shared->control[member]->background[number % RT_SHARED_BACKGROUND];
 }
 
-static uint64_t load(const _Atomic uint64_t *word) {
-    return atomic_load_explicit(word, memory_order_relaxed);
-}
-
 static bool all_have_begun(const struct shared *shared, uint64_t number) {
     for (int r = 0; r < shared->base.size; r++)
         if (atomic_load_explicit(&shared->control[r]->begun, memory_order_acquire) <= number) return false;
@@ -32,7 +28,7 @@ static bool all_have_begun(const struct shared *shared, uint64_t number) {
 }
 
 static const unsigned char *data_of(const struct shared *shared, int member, uint64_t number) {
-    return shared_symmetric(shared, member) + load(&background_of(shared, member, number)->offset);
+    return shared_symmetric(shared, member) + load_relaxed(&background_of(shared, member, number)->offset);
 }
 
 /* Checks that all members have begun the same collective. The parts of a gather may differ, not their sum. */
@@ -43,12 +39,13 @@ static int check_same(struct shared *shared, uint64_t number) {
     uint64_t total = 0;
     for (int r = 0; r < shared->base.size; r++) {
         const struct background *other = background_of(shared, r, number);
-        total += load(&other->amount);
-        if (load(&other->what) != load(&mine->what) || (!gathers && load(&other->amount) != load(&mine->amount)))
+        total += load_relaxed(&other->amount);
+        if (load_relaxed(&other->what) != load_relaxed(&mine->what) ||
+            (!gathers && load_relaxed(&other->amount) != load_relaxed(&mine->amount)))
             return shared_fail(shared, RT_ERROR_USAGE,
                                "ranks begin collectives of different sizes: rank %d of %llu elements, rank %d of %llu",
-                               shared->world[shared->base.rank], (unsigned long long)load(&mine->amount),
-                               shared->world[r], (unsigned long long)load(&other->amount));
+                               shared->world[shared->base.rank], (unsigned long long)load_relaxed(&mine->amount),
+                               shared->world[r], (unsigned long long)load_relaxed(&other->amount));
     }
     if (gathers && total != share->last - share->first)
         return shared_fail(shared, RT_ERROR_USAGE, "ranks gather %llu bytes in all, rank %d expects %llu",
@@ -59,14 +56,15 @@ static int check_same(struct shared *shared, uint64_t number) {
 
 static void add_up(const struct shared *shared, uint64_t number, const struct share *share) {
     const struct background *mine = background_of(shared, shared->base.rank, number);
-    const enum rt_dtype dtype = (enum rt_dtype)load(&mine->what);
+    const enum rt_dtype dtype = (enum rt_dtype)load_relaxed(&mine->what);
     const size_t element = rt_dtype_bytes(dtype);
     const bool alone = share->kind == RT_SCATTER;
-    const struct overlap of_all = shared_slice(load(&mine->amount) * element, shared->base.rank, shared->base.size),
+    const struct overlap of_all =
+                             shared_slice(load_relaxed(&mine->amount) * element, shared->base.rank, shared->base.size),
                          slice = alone ? (struct overlap){share->first, share->last} : of_all;
     for (int r = 0; r < shared->base.size; r++)
         shared->view[r] = shared->target[r] =
-            shared_symmetric(shared, r) + load(&background_of(shared, r, number)->offset) + slice.first;
+            shared_symmetric(shared, r) + load_relaxed(&background_of(shared, r, number)->offset) + slice.first;
     if (alone) shared->target[0] = shared->target[shared->base.rank];
     if (slice.first < slice.last)
         rt_reduce_ordered(shared->target, alone ? 1 : shared->base.size, shared->view, shared->base.size,
@@ -76,7 +74,7 @@ static void add_up(const struct shared *shared, uint64_t number, const struct sh
 static void gather_parts(const struct shared *shared, uint64_t number, const struct share *share) {
     unsigned char *to = shared_symmetric(shared, shared->base.rank) + share->first;
     for (int r = 0; r < shared->base.size; r++) {
-        const size_t bytes = load(&background_of(shared, r, number)->amount);
+        const size_t bytes = load_relaxed(&background_of(shared, r, number)->amount);
         if (r != shared->base.rank && bytes) memcpy(to, data_of(shared, r, number), bytes);
         to += bytes;
     }

@@ -39,9 +39,6 @@ struct exchange {
     bool begun; /* all members have staged their first window */
 };
 
-static uint64_t load(const _Atomic uint64_t *word) {
-    return atomic_load_explicit(word, memory_order_relaxed);
-}
 static void store(_Atomic uint64_t *word, uint64_t value) {
     atomic_store_explicit(word, value, memory_order_relaxed);
 }
@@ -54,15 +51,16 @@ static int check_same_call(struct shared *shared) {
     const struct call *first = &shared->control[0]->call;
     for (int r = 1; r < shared->base.size; r++) {
         const struct call *other = &shared->control[r]->call;
-        if (load(&other->sequence) == load(&first->sequence) && load(&other->what) == load(&first->what) &&
-            load(&other->amount) == load(&first->amount))
+        if (load_relaxed(&other->sequence) == load_relaxed(&first->sequence) &&
+            load_relaxed(&other->what) == load_relaxed(&first->what) &&
+            load_relaxed(&other->amount) == load_relaxed(&first->amount))
             continue;
         return shared_fail(
             shared, RT_ERROR_USAGE,
             "ranks call different collectives: rank %d %s of %llu (call %llu), rank %d %s of %llu (call %llu)",
-            shared->world[0], kind_name(load(&first->what)), (unsigned long long)load(&first->amount),
-            (unsigned long long)load(&first->sequence), shared->world[r], kind_name(load(&other->what)),
-            (unsigned long long)load(&other->amount), (unsigned long long)load(&other->sequence));
+            shared->world[0], kind_name(load_relaxed(&first->what)), (unsigned long long)load_relaxed(&first->amount),
+            (unsigned long long)load_relaxed(&first->sequence), shared->world[r], kind_name(load_relaxed(&other->what)),
+            (unsigned long long)load_relaxed(&other->amount), (unsigned long long)load_relaxed(&other->sequence));
     }
     return RT_OK;
 }
@@ -103,7 +101,7 @@ static int enter(struct shared *shared, const struct entry *entry, struct exchan
     store(&mine->bytes, entry->bytes);
     store(&mine->source, shared_offset(shared, entry->source, entry->bytes));
     store(&mine->target, shared_offset(shared, entry->target, entry->target_bytes));
-    if (entry->source && load(&mine->source) == NOT_SYMMETRIC) stage(shared, entry, 0);
+    if (entry->source && load_relaxed(&mine->source) == NOT_SYMMETRIC) stage(shared, entry, 0);
     int status = shared_barrier(shared);
     if (!status) status = check_same_call(shared);
     if (status) return status;
@@ -111,12 +109,12 @@ static int enter(struct shared *shared, const struct entry *entry, struct exchan
     *out = (struct exchange){0, true, true, true};
     for (int r = 0; r < shared->base.size; r++) {
         const struct call *call = &shared->control[r]->call;
-        const uint64_t bytes = load(&call->bytes);
+        const uint64_t bytes = load_relaxed(&call->bytes);
         if (bytes > out->longest) out->longest = bytes;
-        const bool symmetric = load(&call->source) != NOT_SYMMETRIC;
+        const bool symmetric = load_relaxed(&call->source) != NOT_SYMMETRIC;
         if (bytes > 0 && !symmetric) out->symmetric = false;
         if (bytes > 0 && symmetric) out->begun = false;
-        if (load(&call->target) == NOT_SYMMETRIC) out->symmetric_targets = false;
+        if (load_relaxed(&call->target) == NOT_SYMMETRIC) out->symmetric_targets = false;
     }
     return RT_OK;
 }
@@ -140,7 +138,7 @@ typedef int take_fn(struct shared *shared, void *context, uint64_t start, uint64
 
 static void view_sources(struct shared *shared) {
     for (int r = 0; r < shared->base.size; r++) {
-        uint64_t offset = load(&shared->control[r]->call.source);
+        uint64_t offset = load_relaxed(&shared->control[r]->call.source);
         shared->view[r] =
             offset == NOT_SYMMETRIC ? NULL : shared_symmetric(shared, r) + offset; /* NULL: the stream is empty */
     }
@@ -182,12 +180,6 @@ static void take_range(struct shared *shared, int r, unsigned char *dst, uint64_
     if (dst + (part.first - first) != from) memcpy(dst + (part.first - first), from, part.last - part.first);
 }
 
-static uint64_t total(const size_t *counts, int size) {
-    uint64_t sum = 0;
-    for (int r = 0; r < size; r++) sum += counts[r];
-    return sum;
-}
-
 struct gather {
     unsigned char *dst;
     const size_t *bytes;
@@ -208,7 +200,7 @@ int shared_all_gather(struct rt_comm *comm, void *dst, const void *src, const si
     struct gather gather = {dst, bytes};
     struct exchange exchange;
     struct entry entry = {
-        .kind = RT_ALL_GATHER, .amount = total(bytes, comm->size), .bytes = bytes[comm->rank], .source = src};
+        .kind = RT_ALL_GATHER, .amount = rt_counts_total(bytes, comm->size), .bytes = bytes[comm->rank], .source = src};
     int status = enter(shared, &entry, &exchange);
     return status ? status : exchange_windows(shared, &exchange, &entry, take_gather, &gather);
 }
@@ -255,7 +247,8 @@ int shared_reduce_scatter(struct rt_comm *comm, void *dst, const void *src, cons
                           enum rt_reduce reduce, bool onto) {
     struct shared *shared = shared_of(comm);
     const size_t element = rt_dtype_bytes(dtype);
-    const uint64_t first = total(counts, comm->rank) * element, bytes = total(counts, comm->size) * element;
+    const uint64_t first = rt_counts_total(counts, comm->rank) * element,
+                   bytes = rt_counts_total(counts, comm->size) * element;
     struct reduction what = {dst, src, first, first + counts[comm->rank] * element, dtype, reduce, onto};
     struct exchange exchange;
     struct entry entry = {
@@ -270,7 +263,7 @@ static int all_reduce_in_place(struct shared *shared, uint64_t bytes, const stru
     struct overlap slice = shared_slice(bytes, shared->base.rank, shared->base.size);
     view_sources(shared);
     for (int r = 0; r < shared->base.size; r++)
-        shared->target[r] = shared_symmetric(shared, r) + load(&shared->control[r]->call.target) + slice.first;
+        shared->target[r] = shared_symmetric(shared, r) + load_relaxed(&shared->control[r]->call.target) + slice.first;
     if (slice.first < slice.last)
         reduce_views(shared, slice.first, shared->target, shared->base.size, slice.last - slice.first, what);
     return shared_barrier(shared);
@@ -328,7 +321,7 @@ static int take_trade(struct shared *shared, void *context, uint64_t start, uint
     unsigned char *dst = trade->dst;
     for (int r = 0; r < shared->base.size; r++) {
         const struct mailbox *box = shared_mailbox(shared, r, shared->base.rank);
-        const uint64_t first = load(&box->source), bytes = load(&box->bytes);
+        const uint64_t first = load_relaxed(&box->source), bytes = load_relaxed(&box->bytes);
         if (bytes == trade->receive[r])
             take_range(shared, r, dst, first, first + bytes, start, end);
         else

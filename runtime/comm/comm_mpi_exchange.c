@@ -65,12 +65,6 @@ int mpi_barrier(struct rt_comm *comm) {
     return mpi_enter(mpi_of(comm), RT_BARRIER, 0, 0, 0, NULL);
 }
 
-static size_t total(const size_t *counts, int n) {
-    size_t sum = 0;
-    for (int r = 0; r < n; r++) sum += counts[r];
-    return sum;
-}
-
 static void copy(void *dst, const void *src, size_t bytes) {
     if (bytes > 0 && dst != src) memcpy(dst, src, bytes);
 }
@@ -86,7 +80,7 @@ static int trade(struct mpi_comm *comm, unsigned char *dst, const size_t *receiv
         if (m != own) RT_TRY(mpi_begin_receive(comm, to, receive[m], m));
     for (int m = 0; m < comm->base.size; from += send ? send[m] : 0, m++) {
         if (m == own)
-            copy(dst + total(receive, own), from, receive[own]);
+            copy(dst + rt_counts_total(receive, own), from, receive[own]);
         else
             RT_TRY(mpi_begin_send(comm, from, send ? send[m] : bytes, m));
     }
@@ -100,24 +94,25 @@ static int fail_inside(struct mpi_comm *comm, int status) {
 static int gather_by_hosts(struct mpi_comm *comm, unsigned char *dst, const void *src, const size_t *bytes) {
     struct rt_comm *inside = comm->inside;
     const int each = inside->size, own = comm->base.rank, column = inside->rank;
-    unsigned char *mine = dst + total(bytes, own);
+    unsigned char *mine = dst + rt_counts_total(bytes, own);
     copy(mine, src, bytes[own]);
     for (int m = column; m < comm->base.size; m += each)
-        if (m != own) RT_TRY(mpi_begin_receive(comm, dst + total(bytes, m), bytes[m], m));
+        if (m != own) RT_TRY(mpi_begin_receive(comm, dst + rt_counts_total(bytes, m), bytes[m], m));
     for (int m = column; m < comm->base.size; m += each)
         if (m != own) RT_TRY(mpi_begin_send(comm, mine, bytes[own], m));
     RT_TRY(mpi_settle(comm));
     for (int h = 0; h < comm->hosts; h++) {
-        unsigned char *of_host = dst + total(bytes, h * each);
+        unsigned char *of_host = dst + rt_counts_total(bytes, h * each);
         const size_t *counts = bytes + (size_t)h * (size_t)each;
-        RT_TRY(fail_inside(comm, inside->driver->all_gather(inside, of_host, of_host + total(counts, column), counts)));
+        RT_TRY(fail_inside(
+            comm, inside->driver->all_gather(inside, of_host, of_host + rt_counts_total(counts, column), counts)));
     }
     return RT_OK;
 }
 
 int mpi_all_gather(struct rt_comm *base, void *dst, const void *src, const size_t *bytes) {
     struct mpi_comm *comm = mpi_of(base);
-    const size_t all = total(bytes, base->size);
+    const size_t all = rt_counts_total(bytes, base->size);
     RT_TRY(mpi_enter(comm, RT_ALL_GATHER, 0, all, 0, NULL));
     if (all > SMALL && comm->hosts && comm->inside->size > 1) return gather_by_hosts(comm, dst, src, bytes);
     return trade(comm, dst, bytes, src, NULL, bytes[base->rank]);
@@ -249,7 +244,7 @@ static int pass_slices(struct mpi_comm *comm, const struct slices *slices, const
         }
         RT_TRY(reduce_inside(comm, &chain, what->reduce, host == 0 && !what->onto));
         if (host < last) RT_TRY(mpi_begin_send(comm, chain.slice, bytes, comm->base.rank + each));
-        values += total(counts, each) * slices->wide;
+        values += rt_counts_total(counts, each) * slices->wide;
     }
     RT_TRY(mpi_settle(comm)); /* the last host sends to hosts that still wait for others: not before all have passed */
     if (host < last)
@@ -273,7 +268,7 @@ static int scatter_by_hosts(struct mpi_comm *comm, void *dst, const void *src, c
     const bool half = rt_dtypes[what->dtype].kind == RT_KIND_HALF;
     const enum rt_dtype dtype = half ? RT_F32 : what->dtype;
     const int each = comm->inside->size, own = comm->base.rank;
-    const size_t wide = rt_dtype_bytes(dtype), all = total(counts, comm->base.size);
+    const size_t wide = rt_dtype_bytes(dtype), all = rt_counts_total(counts, comm->base.size);
     size_t sliced = 0, most = 0;
     for (int m = comm->inside->rank; m < comm->base.size; m += each) {
         sliced += counts[m];
@@ -296,7 +291,7 @@ static int scatter_by_hosts(struct mpi_comm *comm, void *dst, const void *src, c
 int mpi_reduce_scatter(struct rt_comm *base, void *dst, const void *src, const size_t *counts, enum rt_dtype dtype,
                        enum rt_reduce reduce, bool onto) {
     const struct reduction what = {dtype, reduce, onto};
-    const size_t bytes = total(counts, base->size) * rt_dtype_bytes(dtype);
+    const size_t bytes = rt_counts_total(counts, base->size) * rt_dtype_bytes(dtype);
     RT_TRY(mpi_enter(mpi_of(base), RT_REDUCE_SCATTER, (unsigned)dtype | (unsigned)reduce << 8, bytes, 0, NULL));
     if (bytes > SMALL && chain_is_less(mpi_of(base), onto))
         return scatter_by_hosts(mpi_of(base), dst, src, counts, &what);
@@ -331,7 +326,7 @@ static int reduce_by_parts(struct mpi_comm *comm, unsigned char *dst, const unsi
     const int own = comm->base.rank, size = comm->base.size;
     const size_t element = rt_dtype_bytes(what->dtype);
     const size_t *counts = equal_parts(comm->counts, count, size);
-    const size_t first = total(counts, own) * element;
+    const size_t first = rt_counts_total(counts, own) * element;
     RT_TRY(reduce_parts(comm, dst + first, src, counts, what));
     for (int m = 0; m < size; m++) comm->counts[m] *= element;
     return trade(comm, dst, counts, dst + first, NULL, counts[own]);
@@ -364,7 +359,8 @@ static int reduce_by_hosts(struct mpi_comm *comm, unsigned char *dst, const void
     const enum rt_dtype dtype = half ? RT_F32 : what->dtype;
     const size_t wide = rt_dtype_bytes(dtype), element = rt_dtype_bytes(what->dtype);
     const size_t *counts = equal_parts(comm->counts, count, inside->size);
-    const size_t own = counts[inside->rank], first = total(counts, inside->rank) * element, room = (count + 1) * wide;
+    const size_t own = counts[inside->rank], first = rt_counts_total(counts, inside->rank) * element,
+                 room = (count + 1) * wide;
     unsigned char *scratch = mpi_scratch(comm, room + 2 * (own + 8) * wide);
     if (!scratch) return RT_ERROR_SYSTEM;
     const struct chain chain = {half ? scratch : src, scratch + room, scratch + room + (own + 1) * wide, counts, dtype};

@@ -99,6 +99,9 @@ struct shared {
     struct transfers *transfers;
 };
 
+static inline uint64_t load_relaxed(const _Atomic uint64_t *word) {
+    return atomic_load_explicit(word, memory_order_relaxed);
+}
 static inline struct shared *shared_of(struct rt_comm *comm) {
     return (struct shared *)(void *)comm;
 }

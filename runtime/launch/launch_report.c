@@ -18,8 +18,7 @@ struct report {
 };
 
 /* Appends to a line of LINE bytes; truncates. */
-static void put(char *line, const char *format, ...) __attribute__((format(printf, 2, 3)));
-static void put(char *line, const char *format, ...) {
+__attribute__((format(printf, 2, 3))) static void put(char *line, const char *format, ...) {
     const size_t used = strlen(line);
     va_list args;
     va_start(args, format);

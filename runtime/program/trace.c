@@ -135,12 +135,6 @@ static int end_call(struct call *call, int status) {
     return status;
 }
 
-static size_t sum_of(const size_t *counts, int n) {
-    size_t sum = 0;
-    for (int i = 0; i < n; i++) sum += counts[i];
-    return sum;
-}
-
 /* Calls the communicator's own function, recorded. */
 #define RECORD(what, bytes, function, ...)                                                                             \
     struct call call = begin_call(comm, what, bytes);                                                                  \
@@ -156,7 +150,7 @@ static int all_reduce(struct rt_comm *comm, void *dst, const void *src, size_t c
 }
 
 static int begin(struct rt_comm *comm, const struct rt_collective *what) {
-    const size_t n = sum_of(what->counts, what->kind == RT_SUM_WHOLE ? 1 : comm->size);
+    const size_t n = rt_counts_total(what->counts, what->kind == RT_SUM_WHOLE ? 1 : comm->size);
     RECORD((enum trace_call)(CALL_SUM_BEGIN + what->kind),
            what->kind == RT_GATHER ? n : n * rt_dtype_bytes(what->dtype), begin, comm, what);
 }
@@ -166,17 +160,17 @@ static int finish(struct rt_comm *comm, enum rt_early kind) {
 }
 
 static int all_gather(struct rt_comm *comm, void *dst, const void *src, const size_t *bytes) {
-    RECORD(CALL_ALL_GATHER, sum_of(bytes, comm->size), all_gather, comm, dst, src, bytes);
+    RECORD(CALL_ALL_GATHER, rt_counts_total(bytes, comm->size), all_gather, comm, dst, src, bytes);
 }
 
 static int reduce_scatter(struct rt_comm *comm, void *dst, const void *src, const size_t *counts, enum rt_dtype dtype,
                           enum rt_reduce reduce, bool onto) {
-    RECORD(CALL_REDUCE_SCATTER, sum_of(counts, comm->size) * rt_dtype_bytes(dtype), reduce_scatter, comm, dst, src,
-           counts, dtype, reduce, onto);
+    RECORD(CALL_REDUCE_SCATTER, rt_counts_total(counts, comm->size) * rt_dtype_bytes(dtype), reduce_scatter, comm, dst,
+           src, counts, dtype, reduce, onto);
 }
 
 static int all_to_all(struct rt_comm *comm, void *dst, const size_t *receive, const void *src, const size_t *send) {
-    RECORD(CALL_ALL_TO_ALL, sum_of(send, comm->size), all_to_all, comm, dst, receive, src, send);
+    RECORD(CALL_ALL_TO_ALL, rt_counts_total(send, comm->size), all_to_all, comm, dst, receive, src, send);
 }
 
 static int broadcast(struct rt_comm *comm, void *data, size_t bytes, int root) {

@@ -125,23 +125,14 @@ int kept_give(struct kept_list *list, struct rt *rt) {
     return device->finish(rt);
 }
 
-static struct kept kept_parameter(const struct rt_weight *weight) {
-    return (struct kept){.dtype = weight->dtype,
-                         .ndim = weight->ndim,
-                         .nsplits = weight->nsplits,
-                         .dims = weight->dims,
-                         .flat = weight->flat,
-                         .split = weight->split};
-}
-
-static struct kept kept_state(const struct rt_state *state) {
-    return (struct kept){.dtype = state->dtype,
-                         .ndim = state->ndim,
-                         .nsplits = state->nsplits,
-                         .dims = state->dims,
-                         .flat = state->flat,
-                         .split = state->split};
-}
+/* Of a parameter's row of the program's tables or of a state's. */
+#define KEPT(row)                                                                                                      \
+    ((struct kept){.dtype = (row).dtype,                                                                               \
+                   .ndim = (row).ndim,                                                                                 \
+                   .nsplits = (row).nsplits,                                                                           \
+                   .dims = (row).dims,                                                                                 \
+                   .flat = (row).flat,                                                                                 \
+                   .split = (row).split})
 
 /* Lists the tensors of one kind. The program's tables identify tensors by number; manifest.json lists their names in
  * the same order. */
@@ -157,7 +148,7 @@ static int list_kind(struct kept_list *list, struct rt *rt, enum rt_saved_kind k
         if (!name) break;
         if (parameters && !program->weights[index].trained) continue;
         struct kept *kept = &list->at[kind][list->n[kind]++];
-        *kept = parameters ? kept_parameter(&program->weights[index]) : kept_state(&program->states[index]);
+        *kept = parameters ? KEPT(program->weights[index]) : KEPT(program->states[index]);
         kept->name = name;
         kept->index = index;
         if (!find_cuts(rt, kept)) return rt_fail_memory(rt);

@@ -71,11 +71,11 @@ struct checkpoint_named {
 int checkpoint_write_tensors(struct cli *cli, struct checkpoint *from, const char *out,
                              const struct checkpoint_named *all, int n);
 
-/* The actions that write: 0, or -1 after diagnostics. */
-int checkpoint_merge(struct cli *cli, struct checkpoint *checkpoint, const char *out);
-int checkpoint_dedup(struct cli *cli, struct checkpoint *checkpoint, const char *out);
-int checkpoint_reshard(struct cli *cli, struct checkpoint *checkpoint, const char *program, const char *out);
-int checkpoint_to_onnx(struct cli *cli, struct checkpoint *checkpoint, const char *model, const char *out);
-int checkpoint_to_peft(struct cli *cli, struct checkpoint *checkpoint, const char *out);
+/* The actions that write what the operands behind the checkpoint name: 0, or -1 after diagnostics. */
+int checkpoint_merge(struct cli *cli, struct checkpoint *checkpoint);
+int checkpoint_dedup(struct cli *cli, struct checkpoint *checkpoint);
+int checkpoint_reshard(struct cli *cli, struct checkpoint *checkpoint);
+int checkpoint_to_onnx(struct cli *cli, struct checkpoint *checkpoint);
+int checkpoint_to_peft(struct cli *cli, struct checkpoint *checkpoint);
 
 #endif

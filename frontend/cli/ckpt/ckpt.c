@@ -239,30 +239,15 @@ static int ckpt_diff(struct cli *cli, struct checkpoint *a) {
     return status ? status : different ? EXIT_MISMATCH : 0;
 }
 
-static int merge(struct cli *cli, struct checkpoint *checkpoint) {
-    return checkpoint_merge(cli, checkpoint, cli->options->operands[1]);
-}
-
-static int dedup(struct cli *cli, struct checkpoint *checkpoint) {
-    return checkpoint_dedup(cli, checkpoint, cli->options->operands[1]);
-}
-
-static int reshard(struct cli *cli, struct checkpoint *checkpoint) {
-    return checkpoint_reshard(cli, checkpoint, cli->options->operands[1], cli->options->operands[2]);
-}
-
-static int to_onnx(struct cli *cli, struct checkpoint *checkpoint) {
-    return checkpoint_to_onnx(cli, checkpoint, cli->options->operands[1], cli->options->operands[2]);
-}
-
-static int to_peft(struct cli *cli, struct checkpoint *checkpoint) {
-    return checkpoint_to_peft(cli, checkpoint, cli->options->operands[1]);
-}
-
 static int (*const actions[ACTIONS])(struct cli *, struct checkpoint *) = {
-    [ACTION_CKPT_INFO] = ckpt_info,  [ACTION_CKPT_VERIFY] = ckpt_verify, [ACTION_CKPT_DIFF] = ckpt_diff,
-    [ACTION_CKPT_MERGE] = merge,     [ACTION_CKPT_DEDUP] = dedup,        [ACTION_CKPT_RESHARD] = reshard,
-    [ACTION_CKPT_TO_ONNX] = to_onnx, [ACTION_CKPT_TO_PEFT] = to_peft,
+    [ACTION_CKPT_INFO] = ckpt_info,
+    [ACTION_CKPT_VERIFY] = ckpt_verify,
+    [ACTION_CKPT_DIFF] = ckpt_diff,
+    [ACTION_CKPT_MERGE] = checkpoint_merge,
+    [ACTION_CKPT_DEDUP] = checkpoint_dedup,
+    [ACTION_CKPT_RESHARD] = checkpoint_reshard,
+    [ACTION_CKPT_TO_ONNX] = checkpoint_to_onnx,
+    [ACTION_CKPT_TO_PEFT] = checkpoint_to_peft,
 };
 
 static int take_averages(struct cli *cli, struct checkpoint *checkpoint) {

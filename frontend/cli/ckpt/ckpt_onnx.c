@@ -390,7 +390,8 @@ static int read_whole(struct export *export, const char *path) {
     return onnx_file_refuse(export->model, &export->model->files.at[0]);
 }
 
-int checkpoint_to_onnx(struct cli *cli, struct checkpoint *from, const char *model, const char *out) {
+int checkpoint_to_onnx(struct cli *cli, struct checkpoint *from) {
+    const char *model = cli->options->operands[1], *out = cli->options->operands[2];
     struct export export = {.cli = cli, .from = from, .out = out, .data = {.descriptor = -1}};
     const char *slash = strrchr(out, '/');
     const char *parent = slash ? arena_printf(cli->arena, "%.*s/", (int)(slash - out), out) : ".";

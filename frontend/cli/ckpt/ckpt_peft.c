@@ -87,7 +87,8 @@ static int write_files(struct to_peft *p, const char *out) {
     return diag_refusal(cli->diags, 611, EXIT_SYSTEM, NULL, &why);
 }
 
-int checkpoint_to_peft(struct cli *cli, struct checkpoint *from, const char *out) {
+int checkpoint_to_peft(struct cli *cli, struct checkpoint *from) {
+    const char *out = cli->options->operands[1];
     struct to_peft p = {.cli = cli, .from = from, .rslora = true};
     struct checkpoint_adapters *adapters = &p.adapters;
     if (checkpoint_adapters_read(adapters, from, cli) < 0) return -1;

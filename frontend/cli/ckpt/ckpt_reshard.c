@@ -63,7 +63,8 @@ static int read_mesh(struct checkpoint_target *target, const struct rt_json *lis
     return 0;
 }
 
-int checkpoint_dedup(struct cli *cli, struct checkpoint *from, const char *out) {
+int checkpoint_dedup(struct cli *cli, struct checkpoint *from) {
+    const char *out = cli->options->operands[1];
     const struct rt_json *root = rt_saved_root(from->saved);
     struct checkpoint_target target = {.cli = cli, .from = from, .path = out};
     target.name = rt_json_text(rt_json_member(root, "name"));
@@ -180,7 +181,8 @@ static int reshard(struct checkpoint_target *target, const struct compiled_model
     return checkpoint_write(target);
 }
 
-int checkpoint_reshard(struct cli *cli, struct checkpoint *from, const char *program, const char *out) {
+int checkpoint_reshard(struct cli *cli, struct checkpoint *from) {
+    const char *program = cli->options->operands[1], *out = cli->options->operands[2];
     struct checkpoint_target target = {.cli = cli, .from = from, .path = out};
     struct compiled_model compiled;
     if (compiled_open(&compiled, program, cli)) return -1;

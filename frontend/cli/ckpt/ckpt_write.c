@@ -109,7 +109,8 @@ int checkpoint_write_tensors(struct cli *cli, struct checkpoint *from, const cha
     return status;
 }
 
-int checkpoint_merge(struct cli *cli, struct checkpoint *from, const char *out) {
+int checkpoint_merge(struct cli *cli, struct checkpoint *from) {
+    const char *out = cli->options->operands[1];
     const int count = rt_saved_count(from->saved, RT_SAVED_PARAMETERS);
     struct checkpoint_named *all = ARENA_ARRAY(cli->arena, struct checkpoint_named, count + 1);
     int n = 0;
