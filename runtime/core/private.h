@@ -2,6 +2,8 @@
 #ifndef RT_PRIVATE_H
 #define RT_PRIVATE_H
 
+#include "base/io/file.h"
+#include "base/number/hash.h"
 #include "base/shape/bucket.h"
 #include "base/text/reason.h"
 #include "generated.h"
@@ -102,8 +104,12 @@ struct rt_private {
     const void **given;          /* inputs of the current step, then the controls */
     const struct rt_call *call;  /* what is executed of the current step; NULL: no step is executed */
     double control[RT_CONTROLS];
-    int adapter; /* the chosen one; -1: none */
-    double lr;   /* learning rate without the schedule's factor */
+    int adapter;       /* the chosen one; -1: none */
+    struct rt_hashed { /* the file whose hash was found last, which takes long, and that hash */
+        struct rt_file_info info;
+        char hash[RT_HASH_HEX];
+    } hashed;
+    double lr; /* learning rate without the schedule's factor */
     struct rt_lr_schedule schedule;
     double norm, norm_scale; /* gradient norm of the last update, and RT_RESCALE at that time */
     int64_t passes;          /* training forward passes since gradients were set to zero */

@@ -55,10 +55,10 @@ int rt_state_truncate(struct rt *rt, int64_t length) {
 struct header {
     char magic[16];
     char key[RT_HASH_HEX]; /* of the program */
-    int32_t rank, world;
+    int32_t rank, world, adapter;
     int64_t sizes[RT_MAX_SIZES], bytes; /* bytes: behind the header */
 };
-#define MAGIC "rankc-state 001"
+#define MAGIC "rankc-state 002"
 
 static int64_t number(const struct rt *rt, int64_t value) {
     const int extent = rt_open_extent(value);
@@ -97,7 +97,7 @@ static int name_file(struct rt *rt, const char *directory, char *path) {
 }
 
 static void begin_header(const struct rt *rt, struct header *header) {
-    *header = (struct header){.magic = MAGIC, .rank = rt->rank, .world = rt->world};
+    *header = (struct header){.magic = MAGIC, .rank = rt->rank, .world = rt->world, .adapter = rt->internal->adapter};
     snprintf(header->key, sizeof header->key, "%s", rt->program->key);
 }
 
@@ -137,6 +137,8 @@ static int take_file(struct rt *rt, const char *path, const unsigned char *at, i
     if (memcmp(header.magic, own.magic, sizeof own.magic) != 0 || memcmp(header.key, own.key, sizeof own.key) != 0 ||
         header.rank != own.rank || header.world != own.world)
         return rt_fail_code(rt, RT_ERROR_MISMATCH, RT_CODE_FORMAT, "%s is the state of another program or rank", path);
+    if (header.adapter != own.adapter)
+        return rt_fail_code(rt, RT_ERROR_MISMATCH, RT_CODE_FORMAT, "%s was computed with another adapter", path);
     const int64_t rows = s < 0 ? 0 : header.sizes[s];
     if (rows < 0 || rows > rt_state_capacity(rt))
         return rt_fail_code(rt, RT_ERROR_INPUT, RT_CODE_FORMAT, "%s has %" PRId64 " rows", path, rows);

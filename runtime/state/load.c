@@ -289,6 +289,12 @@ static int fail_changed(struct rt *rt, const char *path) {
                         "'%s' has changed since the program was generated", rt_quote_text(path).text);
 }
 
+/* True if a file of that hash is as it was when it was hashed: the file of constants, when an adapter is chosen. */
+static bool was_hashed(const struct rt_hashed *hashed, const struct rt_file_info *info, const char *hash) {
+    return strcmp(hashed->hash, hash) == 0 && hashed->info.bytes == info->bytes &&
+           hashed->info.mtime_ns == info->mtime_ns && hashed->info.ctime_ns == info->ctime_ns;
+}
+
 /* Checks that a file is unchanged: same size and times, or same hash. The change time (0: not known) is compared too,
  * because a user can set back the modification time. */
 static int check_source(struct rt *rt, const char *path, const struct rt_json *entry, const struct rt_reader *file) {
@@ -302,8 +308,12 @@ static int check_source(struct rt *rt, const char *path, const struct rt_json *e
     if (bytes != file->info.bytes) return fail_changed(rt, path);
     rt_json_int(rt_json_member(entry, "ctime_ns"), &ctime);
     if (mtime == file->info.mtime_ns && ctime == file->info.ctime_ns) return RT_OK;
+    if (was_hashed(&rt->internal->hashed, &file->info, hash)) return RT_OK;
     if (!rt_hash_reader_shown(file, path, !rt->internal->progress, found, &why)) return fail_reason(rt, path, &why);
-    return strcmp(found, hash) == 0 ? RT_OK : fail_changed(rt, path);
+    if (strcmp(found, hash) != 0) return fail_changed(rt, path);
+    rt->internal->hashed.info = file->info;
+    memcpy(rt->internal->hashed.hash, found, sizeof found);
+    return RT_OK;
 }
 
 static int open_source(struct rt *rt, struct source *source, const struct rt_json *entry) {

@@ -84,6 +84,30 @@ def check_generate(rankc, work, plan):
         expect(ids == [WRITTEN["ids"][name or NAMES[0]]], f"{name}: {ids}")
 
 
+def check_state(rankc, work):
+    """Kept caches are those of an adapter: with another one they are refused."""
+    program, kept = compiled(rankc, work, *TP), f"{work}/kept"
+    words = [rankc, "generate", program, "--tokenizer", TOKENIZER, "--prompt", WRITTEN["prompt"], "--max-new-tokens", WRITTEN["new"], "--json"]
+    call(*words, "--adapter", "french", "--save-state", kept)
+    done = call(*words, "--adapter", "french", "--load-state", kept)
+    expect(json.loads(done.stdout)["ids"] == [WRITTEN["ids"]["french"]], done.stdout)
+    expect("another adapter" in call(*words, "--load-state", kept, status=8).stderr, "no reason")
+
+
+def changed(model, directory):
+    """What rt_set_adapter says when the file of adapters was changed after the program was opened."""
+    @ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)
+    def rank(rt, _):
+        rt = ctypes.c_void_p(rt)
+        if model.rt_rank(rt) == 0:
+            with open(f"{directory}/weights/constants.bin", "r+b") as file:
+                file.write(bytes([255 - file.read(1)[0]]) * 2)
+        return model.writer_set_adapter(rt, b"french")
+
+    expect(model.writer_run_threads(directory.encode(), 0, rank, None), "rt_set_adapter does not fail")
+    return model.rt_error(None).decode()
+
+
 def check_library(rankc, work, plan):
     """rt_set_adapter between steps; a name that the program does not have changes nothing."""
     directory = f"{compiled(rankc, work, *PLANS[plan])}/writer/_"
@@ -113,6 +137,7 @@ def check_library(rankc, work, plan):
         return 0
 
     expect(not model.writer_run_threads(directory.encode(), 0, rank, None), model.rt_error(None))
+    expect("copy" in plan or "changed" in changed(model, directory), "a file that was changed is read")
     return f"{max(worst):.1e}"
 
 
@@ -184,6 +209,7 @@ def main():
     checks |= {f"generate {plan}": (check_generate, plan) for plan in ("one", "tp2", "pp2")}
     checks |= {f"library {plan}": (check_library, plan) for plan in ("one", "tp2", "tp2 copy")}
     checks |= {"small": (check_small,), "units": (check_units,), "modules": (check_modules,), "result": (check_result,),
+               "state": (check_state,),
                "agreement": (check_agreement,), "refusals": (check_refusals,)}
     return report([(name, lambda work, check=check, words=words: check(given.rankc, work, *words))
                    for name, (check, *words) in checks.items() if not given.checks or name.split()[0] in given.checks])
