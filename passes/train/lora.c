@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "ir/base/map.h"
 #include "ir/base/str.h"
 #include "ir/build.h"
 #include "ir/provenance.h"
@@ -262,12 +263,30 @@ static bool ends_with(const char *name, const char *end) {
     return n > m && name[n - m - 1] == '.' && strcmp(name + n - m, end) == 0;
 }
 
-const char *lora_find(const struct graph *graph, const char *name) {
-    const char *found = NULL;
-    int count = 0;
+struct lora_modules lora_modules_of(const struct graph *graph) {
+    struct lora_modules modules = {0};
+    struct map known;
+    map_init(&known, graph->arena);
     for (int i = 0; i < graph->order.n; i++) {
         const char *module = lora_module_of(graph, &graph->nodes.at[graph->order.at[i]]);
-        if (!module || (found && strcmp(found, module) == 0)) continue;
+        if (module && map_put(&known, module, strlen(module), 0)) VEC_PUSH(graph->arena, &modules.all, module);
+    }
+    return modules;
+}
+
+struct lora_modules lora_modules_adapted(const struct graph *graph) {
+    struct lora_modules modules = {0};
+    const char *module;
+    for (int t = 0; t < graph->tensors.n; t++)
+        if (matrix_of(graph, &graph->tensors.at[t], &module) == 'A') VEC_PUSH(graph->arena, &modules.all, module);
+    return modules;
+}
+
+const char *lora_find(const struct lora_modules *modules, const char *name) {
+    const char *found = NULL;
+    int count = 0;
+    for (int i = 0; i < modules->all.n; i++) {
+        const char *module = modules->all.at[i];
         if (strcmp(module, name) == 0) return module;
         if (!ends_with(module, name) && !ends_with(name, module)) continue;
         found = module;
@@ -279,10 +298,11 @@ const char *lora_find(const struct graph *graph, const char *name) {
 /* The modules of the adapters. -1 after diagnostics: some have none. */
 static int find_modules(const struct graph *graph, const struct lora_given *given, int n, struct diags *diags,
                         const char ***modules) {
+    const struct lora_modules all = lora_modules_of(graph);
     int none = 0;
     *modules = ARENA_ARRAY(graph->arena, const char *, n + 1);
     for (int i = 0; i < n; i++) {
-        if (((*modules)[i] = lora_find(graph, given[i].name))) continue;
+        if (((*modules)[i] = lora_find(&all, given[i].name))) continue;
         const char *name = diag_quote(diags, given[i].name);
         if (!none++)
             diag_error(diags, 393, EXIT_MISMATCH, graph->name, "the model has no product for the adapter of %s", name);
@@ -364,16 +384,6 @@ int lora_find_places(const struct graph *graph, const struct lora_given *given, 
                                       is_turned(node, stored), is_shared(graph, stored, adapter.module)}));
     }
     return 0;
-}
-
-const char *lora_attached(const struct graph *graph, const struct lora_given *given) {
-    const char *module, *found = NULL;
-    for (int t = 0; t < graph->tensors.n; t++) {
-        if (matrix_of(graph, &graph->tensors.at[t], &module) != 'A') continue;
-        if (strcmp(module, given->name) == 0) return module;
-        if (!found && (ends_with(module, given->name) || ends_with(given->name, module))) found = module;
-    }
-    return found;
 }
 
 /* Merged adapters -------------------------------------------------------------------------------------------------- */

@@ -61,15 +61,20 @@ struct lora_sets {
 };
 #define LORA_NO_SET "none" /* name of no set */
 
-/* The module of the graph that an adapter of that name is for: the one of that name, else the only one whose name ends
- * with it, or with whose name it ends. NULL: none, or several. */
-const char *lora_find(const struct graph *graph, const char *name);
+/* Names of modules, each once: of products that can be adapted, or of those that are. */
+struct lora_modules {
+    VEC(const char *) all;
+};
+struct lora_modules lora_modules_of(const struct graph *graph);
+struct lora_modules lora_modules_adapted(const struct graph *graph);
+
+/* The module that an adapter of that name is for: the one of that name, else the only one whose name ends with it, or
+ * with whose name it ends. NULL: none, or several. */
+const char *lora_find(const struct lora_modules *modules, const char *name);
 
 /* Puts the adapters beside products of an IMPORTED graph, each beside that of the module that lora_find finds. 0, or -1
  * after diagnostics, also if an adapter has no product. */
 int lora_attach(struct graph *graph, const struct lora_given *given, int n, struct diags *diags);
-/* The module of the graph beside whose product the adapter was put; NULL: it has found none. */
-const char *lora_attached(const struct graph *graph, const struct lora_given *given);
 
 /* Where an adapter belongs: a product whose stored matrix it is added to. */
 struct lora_place {

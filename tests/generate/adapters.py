@@ -196,7 +196,8 @@ def check_refusals(rankc, work):
     loss = ["--train", "--loss", "cross_entropy:logits=logits,labels=labels"]
     for words, status in (([*GIVEN, "--adapter", f"{HERE}/french"], 2), (["--adapter", f"{HERE}/french:name=none"], 2),
                           (["--adapter", f"{HERE}/french:name=a/b"], 2), ([*GIVEN[:2], "--adapter", f"{HERE}/french:merge"], 2),
-                          ([*GIVEN, *loss], 2), ([*GIVEN, "--adapter", f"{SOURCE}/tests/training/lora/gpt2/all/start"], 8)):
+                          ([*GIVEN, *loss], 2), ([*GIVEN, "--adapter", f"{SOURCE}/tests/training/lora/gpt2/all/start"], 8),
+                          ([*GIVEN, "--adapter", f"{SOURCE}/tests/training/lora/llama/all/start"], 8)):
         call(rankc, "compile", MODEL, "-o", f"{work}/bad", "-q", *DIMS, *words, status=status)
     call(rankc, "show", program, "--adapter", "english", status=2)
 

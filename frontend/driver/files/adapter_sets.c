@@ -49,9 +49,10 @@ int adapter_sets_attach(struct graph *graph, const struct adapter_files *files, 
     enum rt_dtype dtype = RT_F32;
     int64_t end = 0;
     int n = 0;
+    const struct lora_modules all = lora_modules_of(graph);
     for (int i = 0; i < files->all.n; i++) {
         const struct lora_given *given = &files->all.at[i];
-        const char *found = lora_find(graph, given->name),
+        const char *found = lora_find(&all, given->name),
                    *name = found ? found : given->name; /* lora_attach reports it */
         int m = 0;
         while (m < n && strcmp(modules[m].name, name) != 0) m++;
@@ -71,14 +72,10 @@ int adapter_sets_attach(struct graph *graph, const struct adapter_files *files, 
 }
 
 static const struct tensor *matrix_of(const struct graph *graph, const char *module, char matrix) {
-    for (int t = 0; t < graph->tensors.n; t++) {
-        const struct tensor *tensor = &graph->tensors.at[t];
-        const char *of;
-        if (tensor->mark == MARK_ADAPTER && lora_matrix_of_name(graph->arena, tensor->name, &of) == matrix &&
-            strcmp(of, module) == 0)
-            return tensor;
-    }
-    return NULL;
+    const char *name = lora_name_of_matrix(graph->arena, module, matrix);
+    int t = 0;
+    while (graph->tensors.at[t].mark != MARK_ADAPTER || strcmp(graph->tensors.at[t].name, name) != 0) t++;
+    return &graph->tensors.at[t];
 }
 
 /* Writes `rows` rows of `columns` values, times `scale`, to the beginning of the matrix in a set. */
@@ -110,10 +107,12 @@ struct lora_sets adapter_sets_of(const struct graph *graph, int n, const char *c
 struct lora_sets adapter_sets_fill(const struct graph *graph, const struct adapter_files *files, struct arena *arena) {
     struct lora_sets sets = adapter_sets_of(graph, files->names.n, files->names.at);
     if (!sets.n) return sets;
-    unsigned char *bytes = ARENA_ARRAY(arena, unsigned char, sets.n *sets.stride + 1);
+    const struct lora_modules adapted = lora_modules_adapted(graph);
+    const int64_t count = sets.n * sets.stride;
+    unsigned char *bytes = ARENA_ARRAY(arena, unsigned char, count + 1);
     for (int i = 0; i < files->all.n; i++) {
         const struct lora_given *given = &files->all.at[i];
-        const char *module = lora_attached(graph, given);
+        const char *module = lora_find(&adapted, given->name);
         unsigned char *set = bytes + given->set * sets.stride;
         const int64_t r = (int64_t)given->rule.r;
         put_matrix(set, matrix_of(graph, module, 'A'), given->a_bytes, given->a.dtype, r, given->inputs, 1, arena);

@@ -158,13 +158,16 @@ static bool sends_tied_once(const struct options *options) {
     return options->tied_gradients == OPT_TIED_STEP;
 }
 
-/* The rule of an adapter that --adapter gives, for the name of the module in this model. */
-static struct lora_rule trained_rule(const struct job *job, int i) {
-    const struct lora_given *given = &job->side.adapters.all.at[i];
-    struct lora_rule rule = given->rule;
-    rule.globs = lora_attached(job->graph, given);
-    rule.text = arena_printf(job->arena, "%s%s", rule.globs, strchr(rule.text, ':'));
-    return rule;
+/* The rules of adapters that --adapter gives, for the names of the modules in this model. */
+static void add_trained_rules(const struct job *job, struct training *training) {
+    const struct lora_modules adapted = lora_modules_adapted(job->graph);
+    for (int i = 0; i < job->side.adapters.all.n; i++) {
+        const struct lora_given *given = &job->side.adapters.all.at[i];
+        struct lora_rule rule = given->rule;
+        rule.globs = lora_find(&adapted, given->name);
+        rule.text = arena_printf(job->arena, "%s%s", rule.globs, strchr(rule.text, ':'));
+        VEC_PUSH(job->arena, &training->loras, rule);
+    }
 }
 
 int job_read_training(struct job *job) {
@@ -200,7 +203,7 @@ int job_read_training(struct job *job) {
         if (init_rule_add(training, options->inits.all.at[i], job->arena, job->diags) < 0) return -1;
     for (int i = 0; i < options->loras.all.n; i++)
         if (lora_rule_add(training, options->loras.all.at[i], job->arena, job->diags) < 0) return -1;
-    for (int i = 0; i < job->side.adapters.all.n; i++) VEC_PUSH(job->arena, &training->loras, trained_rule(job, i));
+    add_trained_rules(job, training);
     return of_model ? 0 : optimizers_check(training, job->arena, job->diags);
 }
 
