@@ -1,10 +1,11 @@
 #!/usr/bin/python3
 """What low-rank adapters do beside the steps that lora.py compares.
 
-    lora_checks.py --rankc RANKC [CHECK...]
+    lora_checks.py --rankc RANKC [--hash-file PROGRAM] [CHECK...]
 
   merged    `ckpt to-onnx` adds the adapters of a checkpoint to the weights: logits within 1e-5 of peft's, also where an embedding is
-            tied to the logits, and of a decoder with caches that either exporter of PyTorch wrote
+            tied to the logits, and of a decoder with caches that either exporter of PyTorch wrote; with --hash-file, which seals what was
+            edited, a checkpoint whose matrices have another r than its rules is refused
   decoders  `--adapter` finds the modules of such a decoder, beside its weights or merged, and lists what has no place
   dropout   losses, norms and adapters are those of one rank under every plan; without dropout they are others; the mean of the
             gradients of many micro-batches goes to that without dropout; evaluation has none
@@ -53,7 +54,20 @@ def checkpoint_of(rankc, case, plan, options, work):
 DECODER = ["--state", "auto", "--dim", "batch=2", "--dim", "sequence=1..9", "--dim", "past=0..9"]
 
 
-def merged(rankc, work):
+def refuse_edited(rankc, hash_file, checkpoints, work):
+    """Rules of a larger r than the matrices have."""
+    step = os.path.join(checkpoints, os.listdir(checkpoints)[0], "checkpoint.json")
+    with open(step, encoding="utf-8") as file:
+        text = file.read()
+    expect(":r=4," in text, text)
+    with open(step, "w", encoding="utf-8") as file:
+        file.write(text.replace(":r=4,", ":r=4000,"))
+    call(sys.executable, os.path.join(os.path.dirname(WRITER), "../../tests/cli/seal.py"), hash_file, step)
+    said = call(rankc, "ckpt", "to-onnx", checkpoints, f"{model_of('experts/experts')}/model.onnx", f"{work}/none.onnx", status=8).stderr
+    expect("no matrices of that rule for 'experts.0.down'" in said, said)
+
+
+def merged(rankc, work, hash_file):
     worst = 0
     for case, plan, options, said in (("gpt2/all", "tp2", [], "0 parameters, 9 adapters merged"),
                                       ("gpt2/attention", "one", ["--param", "*.ln_1.*:train"], "2 parameters, 2 adapters merged"),
@@ -71,11 +85,13 @@ def merged(rankc, work):
             worst = max(worst, apart)
     foreign = call(rankc, "ckpt", "to-onnx", checkpoints, f"{model_of('llama/all')}/model.onnx", f"{work}/none.onnx", status=8).stderr
     expect("no product for the adapter of 'experts.0.down'" in foreign and "nor for that of 'experts.3.up'" in foreign, foreign)
+    if hash_file:
+        refuse_edited(rankc, hash_file, checkpoints, work)
     expect(not os.path.exists(f"{work}/none.onnx"), "a model was written")
     return f"{worst:.1e}"
 
 
-def decoders(rankc, work):
+def decoders(rankc, work, _):
     worst = 0
     for exporter in ("dynamo", "legacy"):
         model = f"{model_of('llama/all')}/decode_{exporter}.onnx"
@@ -126,7 +142,7 @@ def mean_gradients(dropped, dropout, micro_batches):
     return np.concatenate([adapters[name] for name in sorted(adapters) if name.endswith("lora_B.weight")])
 
 
-def dropout(rankc, work):
+def dropout(rankc, work, _):
     dropped = Dropped(rankc, work)
     optimizer = "adamw:lr=0.003,eps=1e-4"
     one = dropped.train("one", 2, 0.25, optimizer, 8)
@@ -141,7 +157,7 @@ def dropout(rankc, work):
     return f"{worst}, mean gradient {few:.3f} then {many:.3f}"
 
 
-def fp8(rankc, work):
+def fp8(rankc, work, _):
     with open(f"{work}/text.bin", "w", encoding="ascii") as text:
         text.write("Rough winds do shake the darling buds of May, and summer's lease\n" * 32)
     base = [WRITER, "-q", "--train", "--dim", "batch=2", "--dim", "sequence=64", "--dim", "total=64", "--dim", "past=0", "--bind", "attention_mask=1",
@@ -167,8 +183,9 @@ CHECKS = {check.__name__: check for check in (merged, decoders, dropout, fp8)}
 def main():
     parser = parser_of(__doc__)
     parser.add_argument("checks", nargs="*", default=list(CHECKS))
+    parser.add_argument("--hash-file")
     options = parser.parse_args()
-    return report([(name, lambda work, name=name: CHECKS[name](options.rankc, work)) for name in options.checks])
+    return report([(name, lambda work, name=name: CHECKS[name](options.rankc, work, options.hash_file)) for name in options.checks])
 
 
 if __name__ == "__main__":

@@ -27,9 +27,11 @@ static int mismatch(const struct checkpoint *from, struct cli *cli, const char *
                       diag_quote(cli->diags, module));
 }
 
-static bool are_matrices(const struct rt_saved_tensor *a, const struct rt_saved_tensor *b) {
-    return a->ndim == 2 && b->ndim == 2 && a->dims[0] == b->dims[1] && rt_dtype_is_float(a->dtype) &&
-           rt_dtype_is_float(b->dtype);
+/* True if A is (r, inputs) and B (outputs, r). */
+static bool are_matrices(const struct rt_saved_tensor *a, const struct rt_saved_tensor *b,
+                         const struct lora_rule *rule) {
+    return a->ndim == 2 && b->ndim == 2 && a->dims[0] == (int64_t)rule->r && b->dims[1] == a->dims[0] &&
+           a->dims[1] > 0 && b->dims[0] > 0 && rt_dtype_is_float(a->dtype) && rt_dtype_is_float(b->dtype);
 }
 
 static int add_parameter(struct checkpoint_adapters *adapters, const struct checkpoint *from,
@@ -42,8 +44,8 @@ static int add_parameter(struct checkpoint_adapters *adapters, const struct chec
     const struct rt_saved_tensor *b =
         rt_saved_find(from->saved, RT_SAVED_PARAMETERS, lora_name_of_matrix(cli->arena, module, 'B'));
     const struct lora_rule *rule = lora_rule_of(&adapters->training, module);
-    if (!b || !are_matrices(tensor, b)) return mismatch(from, cli, "matrix B", module);
     if (!rule) return mismatch(from, cli, "rule of --lora", module);
+    if (!b || !are_matrices(tensor, b, rule)) return mismatch(from, cli, "matrices of that rule", module);
     VEC_PUSH(cli->arena, &adapters->all, ((struct checkpoint_adapter){module, rule, tensor, b}));
     return 0;
 }
