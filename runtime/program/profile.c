@@ -217,7 +217,17 @@ static void print_rows(const struct profile *profile, const char *title, const s
     print_row(profile, &rest, file);
 }
 
-void profile_print(const struct profile *profile, FILE *file) {
+/* Bytes and operations of a program whose sizes are open are counted at those that were typical for the compile, not at
+ * a step's. */
+static void print_sizes(const struct manifest *manifest, FILE *file) {
+    const struct rt_json *sizes = rt_json_member(rt_json_root(manifest->document), "sizes");
+    for (const struct rt_json *size = rt_json_first(sizes); size; size = size->next)
+        fprintf(file, "%s%s=%.0f%s", size == sizes->first ? "MB and MFLOP are those of a step with " : ", ",
+                rt_quote_text(rt_json_text(rt_json_member(size, "name"))).text, number_of(size, "typical"),
+                size->next ? "" : "\n");
+}
+
+void profile_print(const struct profile *profile, const struct manifest *manifest, FILE *file) {
     const double step = profile->step_ns, outside = step - profile->inside;
     fprintf(file,
             "profile of %d step%s, mean of %d rank%s: %.3f ms per step, %.3f ms (%.1f%%) outside of instructions\n",
@@ -228,6 +238,7 @@ void profile_print(const struct profile *profile, FILE *file) {
                 profile->bytes_per_s / 1e9, profile->machine);
     else
         fprintf(file, "peaks are not known: --profile=MACHINE names a machine, or a file that 'rankc profile' wrote\n");
+    print_sizes(manifest, file);
     print_rows(profile, "operator", &profile->operators, file);
     print_rows(profile, "layer", &profile->layers, file);
 }

@@ -117,9 +117,10 @@ def check_machines(rankc, run, work):
     assert "E0396" in unknown and "--> --profile" in unknown and "did you mean 'h100'" in unknown, unknown
     assert peaks(*run, "--profile").startswith("peaks are not known"), "no machine was named"
     other = work / "for a machine"
-    call(rankc, "compile", TESTS / "models/gpt2/model.onnx", "-o", other, "--dim", "batch=2", "--dim", "seq=11", "--machine", "a100-80",
-         "-q")
+    call(rankc, "compile", TESTS / "models/gpt2/model.onnx", "-o", other, "--dim", "batch=2", "--dim", "seq=1..11@5", "--machine",
+         "a100-80", "-q")
     run = [rankc, "run", other, "--random-inputs"]
+    assert "MB and MFLOP are those of a step with seq=5\n" in call(*run, "--profile").stdout, "bytes are those of other sizes"
     assert peaks(*run, "--profile") == "peaks of a rank: 19500.0 GFLOP/s, 2000.00 GB/s, of a100-80 (--machine of the compile)"
     assert json_of(*run, "--profile", "--json")["profile"]["machine"] == "a100-80 (--machine of the compile)"
     assert peaks(*run, "--profile=h100").endswith("of h100")
