@@ -373,7 +373,6 @@ def write_page(path, every):
     with open(path, "w", encoding="ascii") as file:
         file.write(PAGE.format(
             table=table_of(every, dense), empty="\n".join(f"| {count} | {reason} |" for reason, count in reasons.most_common()), oom=oom, slow=slow,
-            seconds=statistics.median(run[1].seconds for run in planned),
             behaviours="\n".join(f"| {b.words.replace('|', ', ') or 'others'} | {b.what} | {b.attention} | {b.exchanges:g} |" for b in BEHAVIOURS),
             errors="\n".join(f"| {name} | {rates(runs)} | {rates(runs, lambda found: found.planned)} |" for name, runs in lines)))
 
@@ -394,7 +393,7 @@ Errors are relative, the median and that of the ninth of ten rows; *ratio* is th
 
 {oom}
 
-A plan takes {seconds:.1f} s of processor time in the median. The slowest: {slow}.
+The plans that took longest, in seconds of processor time: {slow}.
 
 How rows are expressed where words differ:
 
