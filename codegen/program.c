@@ -58,7 +58,7 @@ static void bind_splits(struct tmpl_env *env, const struct graph *graph, const s
                       (long long)cut->placement.blocks, (long long)cut->placement.grain);
     }
     tmpl_setf(env, "nsplits", "%d", n);
-    tmpl_setf(env, "flat", "0x%x", layout_flat_axes(&tensor->layout));
+    tmpl_setf(env, "flat", "0x%x", layout_slices(&tensor->layout));
     tmpl_set(env, "splits", n ? strbuf_text(&out) : "0");
 }
 

@@ -150,7 +150,7 @@ static const char *slot_text(struct arena *arena, const struct plan_place *place
 /* For a slice that lies in the memory of the tensor that it was cut from: its offset there, to be added to the
  * address. */
 static const char *slice_start(const struct function *function, int tensor) {
-    const unsigned axes = layout_flat_axes(&tensor_at(function, tensor)->layout);
+    const unsigned axes = layout_slices(&tensor_at(function, tensor)->layout);
     if (!axes) return "";
     return arena_printf(function->arena, " + rt_flat_start(rt, 0x%x, %lld)", axes,
                         (long long)rankplan_elements(function->class, function->plan->graph, tensor));
@@ -533,7 +533,7 @@ static const char *address_text(const struct function *step, const struct plan_p
 static const char *value_text(const struct function *step, int value) {
     const struct graph *graph = step->plan->graph;
     const struct tensor *t = &graph->tensors.at[value];
-    const unsigned axes = layout_flat_axes(&t->layout);
+    const unsigned axes = layout_slices(&t->layout);
     const char *address = address_text(step, &step->class->place[value]);
     if (!axes || step->class->place[value].arena == PLAN_FLAT) return address;
     return arena_printf(step->arena, "%s + rt_flat_start(rt, 0x%x, %lld) * %zu", address, axes,
@@ -543,7 +543,7 @@ static const char *value_text(const struct function *step, int value) {
 static const char *bytes_text(const struct function *step, int tensor) {
     const struct graph *graph = step->plan->graph;
     const struct tensor *t = &graph->tensors.at[tensor];
-    const unsigned axes = layout_flat_axes(&t->layout);
+    const unsigned axes = layout_slices(&t->layout);
     const long long elements = rankplan_elements(step->class, graph, tensor);
     if (axes)
         return arena_printf(step->arena, "(size_t)rt_flat_count(rt, 0x%x, %lld) * %zu", axes, elements,

@@ -686,13 +686,22 @@ static struct placement given_to_replicas(const struct graph *graph, const struc
     return (struct placement){.kind = own ? PLACED_OWN : PLACED_WHOLE};
 }
 
+/* The slices of an operand or result of a node with a flat cut. Of one that computes with blocks, the scales are fewer
+ * than the elements. */
+static struct placement flat_placement(const struct graph *graph, const struct node *node, int tensor, int axis) {
+    const int64_t elements = tensor_elements(&graph->tensors.at[tensor]), grain = node->split[axis].grain;
+    const bool scales = op_has_blocks(node->op) && elements < tensor_elements(&graph->tensors.at[node->inputs[0]]);
+    return (struct placement){.kind = PLACED_FLAT, .grain = scales ? 1 : grain > 1 ? grain : 0};
+}
+
 /* The placement on mesh axis `axis` that output `output` of the node has; with SPLIT_PARTIAL, a partial sum. */
 static struct placement placement_given(const struct graph *graph, const struct dims *dims, const struct node *node,
                                         int output, int axis) {
     if (node->split[axis].factor == SPLIT_PARTIAL) return placement_partial_sum();
     if (node->split[axis].factor == SPLIT_FLAT)
-        return node->op->id == OP_SumSquares || node->op->onto ? placement_partial_sum()
-                                                               : (struct placement){.kind = PLACED_FLAT};
+        return node->op->id == OP_SumSquares || node->op->onto
+                   ? placement_partial_sum()
+                   : flat_placement(graph, node, node->outputs[output], axis);
     if (axis >= graph->mesh.naxes) return given_to_replicas(graph, node, output, axis);
     return dims_placement(dims, dims->ninputs + output, &node->split[axis]);
 }
@@ -703,7 +712,8 @@ static struct placement placement_wanted(const struct graph *graph, const struct
     if (is_own(graph, input, axis)) return (struct placement){.kind = PLACED_OWN};
     if (node->op->onto && operand == 0) return placement_given(graph, dims, node, 0, axis);
     if (node->split[axis].factor == SPLIT_FLAT)
-        return (struct placement){.kind = input >= 0 && is_one_element(graph, input) ? PLACED_WHOLE : PLACED_FLAT};
+        return input < 0 || is_one_element(graph, input) ? (struct placement){PLACED_WHOLE}
+                                                         : flat_placement(graph, node, input, axis);
     if (node->split[axis].factor != SPLIT_PARTIAL) return dims_placement(dims, operand, &node->split[axis]);
     const struct placement sum = placement_partial_sum();
     const struct placement held =

@@ -2,11 +2,13 @@
 
 #include "ir/base/str.h"
 #include "ir/base/vec.h"
+#include "runtime/base/shape/flat.h"
 
 bool placement_equal(const struct placement *a, const struct placement *b) {
     if (a->kind != b->kind) return false;
     if (a->kind == PLACED_PARTIAL) return a->reduce == b->reduce;
-    if (a->kind == PLACED_WHOLE || a->kind == PLACED_OWN || a->kind == PLACED_FLAT) return true;
+    if (a->kind == PLACED_WHOLE || a->kind == PLACED_OWN) return true;
+    if (a->kind == PLACED_FLAT) return a->grain == b->grain;
     if (a->dim != b->dim || a->blocks != b->blocks || a->grain != b->grain) return false;
     return a->kind == PLACED_PART || (a->reach.positions == b->reach.positions && a->reach.stride == b->reach.stride &&
                                       a->reach.before == b->reach.before && a->reach.span == b->reach.span);
@@ -112,6 +114,14 @@ unsigned layout_flat_axes(const struct layout *layout) {
     return axes;
 }
 
+unsigned layout_slices(const struct layout *layout) {
+    unsigned slices = layout_flat_axes(layout);
+    for (int c = 0; c < layout->ncuts; c++)
+        if (layout->cuts[c].placement.kind == PLACED_FLAT && layout->cuts[c].placement.grain)
+            slices |= layout->cuts[c].placement.grain > 1 ? RT_FLAT_BLOCKS : RT_FLAT_SCALES;
+    return slices;
+}
+
 static void put_number(struct strbuf *key, char before, int64_t value) {
     strbuf_putc(key, before);
     strbuf_put_int(key, value);
@@ -124,6 +134,7 @@ void layout_put_key(struct strbuf *key, const struct layout *layout) {
         const struct placement *held = &layout->cuts[c].placement;
         const struct reach *reach = &held->reach;
         put_number(key, ' ', layout->cuts[c].axis), put_number(key, ':', (int64_t)held->kind);
+        if (held->kind == PLACED_FLAT) put_number(key, '/', held->grain);
         if (placement_divides(held))
             put_number(key, '/', held->dim), put_number(key, '/', held->blocks), put_number(key, '/', held->grain);
         if (held->kind == PLACED_WINDOW)

@@ -36,7 +36,8 @@ struct reach {
 struct placement {
     enum placement_kind { PLACED_WHOLE, PLACED_PART, PLACED_PARTIAL, PLACED_WINDOW, PLACED_OWN, PLACED_FLAT } kind;
     int dim;               /* of a PART or WINDOW */
-    int64_t blocks, grain; /* the cut of a PART; of a WINDOW, that of the output positions within one block */
+    int64_t blocks, grain; /* the cut of a PART; of a WINDOW, that of the output positions within a block. FLAT: the
+                              grain is RT_MOMENT_BLOCK if slices are of whole blocks, 1 if of their scales, else 0 */
     enum rt_reduce reduce; /* of a PARTIAL */
     struct reach reach;    /* of a WINDOW */
 };
@@ -83,5 +84,7 @@ struct strbuf;
 void layout_put_key(struct strbuf *key, const struct layout *layout);
 /* The axes along which the tensor is FLAT: bit a for axis a. */
 unsigned layout_flat_axes(const struct layout *layout);
+/* The same, and RT_FLAT_BLOCKS or RT_FLAT_SCALES: as rt_flat_slice takes it. */
+unsigned layout_slices(const struct layout *layout);
 
 #endif

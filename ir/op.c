@@ -75,6 +75,10 @@ int op_epilogue_first(const struct node *node) {
     return op_multiplies_integers(node->op) ? OP_INTEGER_INPUTS : 2;
 }
 
+bool op_has_blocks(const struct op *op) {
+    return op->id == OP_QuantizeBlocks || op->id == OP_DequantizeBlocks;
+}
+
 int op_query(const struct node *node) {
     return node->op->id == OP_FlashAttentionGrad || node->op->id == OP_RingAttentionGrad;
 }

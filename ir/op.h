@@ -146,6 +146,11 @@ bool op_multiplies_integers(const struct op *op);
 enum { OP_INTEGER_BIAS = 4, OP_INTEGER_INPUTS };
 int op_epilogue_first(const struct node *node);
 
+/* True for QuantizeBlocks and DequantizeBlocks. */
+bool op_has_blocks(const struct op *op);
+/* The shape of the scales of blocks of these elements. Returns its number of dimensions; 0: they are not blocks. */
+int op_block_scales(const struct tensor *codes, int64_t dims[RT_MAX_NDIM]);
+
 /* The input of attention, or of its gradient, that is q; k follows. */
 int op_query(const struct node *node);
 

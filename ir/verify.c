@@ -306,10 +306,11 @@ static void check_replicas(struct verifier *v, const struct node *node, int axis
 }
 
 /* A node whose ranks compute slices of the elements: operands of one element are whole, the others have the same
- * slices as the result, or give a partial sum of squares. */
-static void check_flat(struct verifier *v, const struct node *node, int axis) {
+ * slices as the result, or give a partial sum of squares. Scales of blocks have the slices of their blocks. */
+static void check_flat(struct verifier *v, const struct dims *dims, const struct node *node, int axis) {
     const bool sums = node->op->id == OP_SumSquares || node->op->onto;
-    if (!sums && node->op->kind != OP_ELEMENTWISE) return fail(v, "is cut flat, but is not elementwise");
+    if (!sums && !op_has_blocks(node->op) && node->op->kind != OP_ELEMENTWISE)
+        return fail(v, "is cut flat, but is not elementwise");
     for (int k = 0; k < node->noutputs; k++) {
         const enum placement_kind given = kind_along(v, node->outputs[k], axis);
         const bool joined = v->graph->level >= STAGED && given == PLACED_OWN;
@@ -319,7 +320,10 @@ static void check_flat(struct verifier *v, const struct node *node, int axis) {
     for (int k = 0; k < node->ninputs && v->graph->level >= COMMUNICATING; k++) {
         if (node->inputs[k] < 0) continue;
         const struct tensor *operand = tensor_at(v, node->inputs[k]), *result = tensor_at(v, node->outputs[0]);
-        const bool alike = tensor_same_shape(operand, result) && layout_same_part(&operand->layout, &result->layout);
+        const struct layout wanted = dims_layout_wanted(v->graph, dims, node, k);
+        const bool alike = op_has_blocks(node->op) ? layout_same_part(&operand->layout, &wanted)
+                                                   : tensor_same_shape(operand, result) &&
+                                                         layout_same_part(&operand->layout, &result->layout);
         const bool one = tensor_elements(operand) == 1;
         const enum placement_kind kind = kind_along(v, node->inputs[k], axis);
         if (k == 0 && node->op->onto) {
@@ -570,7 +574,7 @@ static void check_node(struct verifier *v, const struct node *node) {
         if (node->split[axis].factor >= 0)
             check_split(v, &dims, node, axis);
         else if (node->split[axis].factor == SPLIT_FLAT)
-            check_flat(v, node, axis);
+            check_flat(v, &dims, node, axis);
         else if (axis >= v->graph->mesh.naxes && node->split[axis].factor == SPLIT_NONE)
             check_replicas(v, node, axis);
         else

@@ -220,9 +220,11 @@ static void put_size(struct local *local, int tensor) {
  * result. */
 static void put_flat(struct local *local) {
     const int from = op_moved_input(&local->node), to = local->node.outputs[0];
+    const unsigned held = layout_slices(&tensor_of(local, from)->layout),
+                   made = layout_slices(&tensor_of(local, to)->layout),
+                   begun = (unsigned)attr_int(&local->node, "slices", 0);
     strbuf_printf(&local->out, "%lld, 0x%x", (long long)rankplan_elements(local->class, local->graph, to),
-                  layout_flat_axes(&tensor_of(local, from)->layout) & layout_flat_axes(&tensor_of(local, to)->layout) &
-                      ~(1u << attr_int(&local->node, "mesh", 0)));
+                  (held & made & ~(1u << attr_int(&local->node, "mesh", 0))) | ((held | made | begun) & RT_FLAT_KINDS));
 }
 
 /* $each: 1 in the phases of a micro-batch, else 0. */

@@ -44,7 +44,7 @@ static void make_loops(struct loops *loops) {
 const char *elements_text(struct kernels *kernels, const struct graph *graph, const struct rank_class *class,
                           int tensor) {
     const struct tensor *t = &graph->tensors.at[tensor];
-    const unsigned axes = layout_flat_axes(&t->layout);
+    const unsigned axes = layout_slices(&t->layout);
     return axes ? arena_printf(kernels->arena, "rt_flat_count(rt, 0x%x, %lld)", axes,
                                (long long)rankplan_elements(class, graph, tensor))
                 : sizes_product(kernels->sizes, &kernels->size_names, class, tensor, 0, t->ndim);

@@ -110,6 +110,7 @@ static void put_training(json *writer, const struct program_info *info, bool mod
     if (training->tied_once) rt_json_key_bool(writer, "tied_once", true);
     rt_json_key_real(writer, "clip_grad_norm", training->clip_grad_norm);
     if (training->ema > 0) rt_json_key_real(writer, "ema", training->ema);
+    if (training->moments_int8) rt_json_key_bool(writer, "moments_int8", true);
     if (training->amp.skip) rt_json_key_bool(writer, "skip_nonfinite", true);
     if (module) rt_json_key_bool(writer, "module", true);
     rt_json_close(writer, '}');
@@ -222,6 +223,8 @@ static void put_flats(json *writer, const struct graph *graph, const struct rank
         for (int a = 0; a < mesh_layout_axes(mesh); a++)
             if (flat->axes >> a & 1u) rt_json_put_text(writer, mesh->axis[a].name);
         rt_json_close(writer, ']');
+        if (flat->axes & RT_FLAT_BLOCKS) rt_json_key_text(writer, "slices", "blocks");
+        if (flat->axes & RT_FLAT_SCALES) rt_json_key_text(writer, "slices", "scales");
         rt_json_key_open(writer, "elements", '[', RT_JSON_INLINE);
         for (int k = i; k < class->flats.n; k++) {
             if (!same_kind(&class->flats.at[k], flat)) continue;
@@ -538,7 +541,7 @@ static void put_values(json *writer, const char *key, const struct rankplan *pla
         const enum rt_dtype dtype = plan->graph->tensors.at[tensors[i]].dtype;
         const struct plan_place *place = &class->place[tensors[i]];
         if (!rt_dtype_is_float(dtype)) continue;
-        const unsigned axes = layout_flat_axes(&plan->graph->tensors.at[tensors[i]].layout);
+        const unsigned axes = layout_slices(&plan->graph->tensors.at[tensors[i]].layout);
         const int64_t elements = rankplan_bytes(class, plan->graph, tensors[i]) / (int64_t)rt_dtype_bytes(dtype);
         rt_json_put_dims(writer,
                          (int64_t[]){place->arena, place->offset, dtype, elements, place->stride, axes, place->set},

@@ -51,7 +51,7 @@ static void put_tensor(json *writer, const struct graph *graph, const struct ten
     for (int r = 0; r < RT_REDUCES; r++)
         if (tensor->layout.partial[r]) rt_json_key_int(writer, reduce_names[r], tensor->layout.partial[r]);
     if (tensor->layout.own) rt_json_key_int(writer, "own", tensor->layout.own);
-    if (layout_flat_axes(&tensor->layout)) rt_json_key_int(writer, "flat", layout_flat_axes(&tensor->layout));
+    if (layout_flat_axes(&tensor->layout)) rt_json_key_int(writer, "flat", layout_slices(&tensor->layout));
     if (window) rt_json_key_int(writer, "window", 1);
     rt_json_close(writer, '}');
 }

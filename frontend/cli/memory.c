@@ -35,7 +35,8 @@ int memory_ways(const struct compiled_model *compiled, const char *axis) {
 /* Reads an entry of "flats" but its elements; false if it is invalid. */
 static bool read_flat(const struct compiled_model *compiled, const struct rt_json *entry, struct rt_flat *flat) {
     const char *arena = rt_json_text(rt_json_member(entry, "arena")),
-               *dtype = rt_json_text(rt_json_member(entry, "dtype"));
+               *dtype = rt_json_text(rt_json_member(entry, "dtype")),
+               *slices = rt_json_text(rt_json_member(entry, "slices"));
     int id = 0;
     *flat = (struct rt_flat){0};
     if (!arena || !dtype) return false;
@@ -44,6 +45,7 @@ static bool read_flat(const struct compiled_model *compiled, const struct rt_jso
     flat->dtype = rt_dtype_by_name(dtype);
     for (const struct rt_json *name = rt_json_items(entry, "axes"); name; name = name->next)
         flat->axes |= 1u << axis_of(compiled, rt_json_text(name));
+    if (slices) flat->axes |= strcmp(slices, "blocks") == 0 ? RT_FLAT_BLOCKS : RT_FLAT_SCALES;
     return id < RT_ARENAS && flat->dtype < RT_DTYPE_COUNT;
 }
 

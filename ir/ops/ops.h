@@ -18,12 +18,12 @@ typedef SPLIT_ATTR(split_hook);
 typedef EVAL(eval_hook);
 
 /* dims_same: "* -> *" for any number of dimensions, without broadcasting */
-dims_hook dims_matmul, dims_unpack, dims_dequant_matmul, dims_int_matmul, dims_int_conv, dims_along, dims_class_terms,
-    dims_reduce, dims_reduce_pair, dims_sum_all, dims_whole, dims_det, dims_suppress, dims_topk, dims_attention,
-    dims_flash_attention, dims_flash_attention_grad, dims_ring_attention, dims_ring_attention_grad, dims_rope,
-    dims_recurrence, dims_recurrence_grad, dims_sample_images, dims_sample_grad, dims_roi_pool, dims_roi_pool_grad,
-    dims_reshape, dims_bit_cast, dims_sizes, dims_append, dims_transpose, dims_expand, dims_slice, dims_concat,
-    dims_pad, dims_gather, dims_gather_grad, dims_gather_nd, dims_gather_elements, dims_scatter_elements,
+dims_hook dims_matmul, dims_unpack, dims_blocks, dims_dequant_matmul, dims_int_matmul, dims_int_conv, dims_along,
+    dims_class_terms, dims_reduce, dims_reduce_pair, dims_sum_all, dims_whole, dims_det, dims_suppress, dims_topk,
+    dims_attention, dims_flash_attention, dims_flash_attention_grad, dims_ring_attention, dims_ring_attention_grad,
+    dims_rope, dims_recurrence, dims_recurrence_grad, dims_sample_images, dims_sample_grad, dims_roi_pool,
+    dims_roi_pool_grad, dims_reshape, dims_bit_cast, dims_sizes, dims_append, dims_transpose, dims_expand, dims_slice,
+    dims_concat, dims_pad, dims_gather, dims_gather_grad, dims_gather_nd, dims_gather_elements, dims_scatter_elements,
     dims_scatter_nd, dims_expert_matmul, dims_dequant_expert_matmul, dims_expert_weight_grad, dims_expert_dispatch,
     dims_expert_combine, dims_conv, dims_conv_weight_grad, dims_pool, dims_max_pool_grad, dims_max_pool_places,
     dims_fused, dims_rows, dims_columns, dims_same;

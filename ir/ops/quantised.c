@@ -1,7 +1,10 @@
-/* Products of quantised tensors, and the unpacking of elements of fewer than 8 bits: dimension annotations. */
+/* Products of quantised tensors, the unpacking of elements of fewer than 8 bits, and moments of optimizers in 8 bits:
+ * dimension annotations. */
 #include "ir/ops/ops.h"
 
 #include <string.h>
+
+#include "runtime/base/number/moments.h"
 
 static void add_factor(struct dim_factors *dim, int factor) {
     dim->factor[dim->n++] = (signed char)factor;
@@ -211,5 +214,58 @@ DIMS_FN(dims_int_conv) {
     if (is_finished(graph, node) && !attr_int(node, "packed", 0))
         return refuse(dims, why, "only convolutions with packed weights have a bias or an expression");
     dims->alternative = last;
+    return 0;
+}
+
+/* The last dimension of which some indices, with all that is behind them, make up whole blocks; -1: there is none.
+ * *behind: the elements of one of its indices. */
+static int block_dim(const struct tensor *codes, int64_t *behind) {
+    int d = codes->ndim - 1;
+    for (*behind = 1; d >= 0 && *behind * codes->dims[d] % RT_MOMENT_BLOCK; d--) *behind *= codes->dims[d];
+    return d;
+}
+
+int op_block_scales(const struct tensor *codes, int64_t dims[RT_MAX_NDIM]) {
+    int64_t behind;
+    const int last = block_dim(codes, &behind);
+    for (int d = 0; d < last; d++) dims[d] = codes->dims[d];
+    if (last >= 0) dims[last] = codes->dims[last] * behind / RT_MOMENT_BLOCK;
+    return last + 1;
+}
+
+static int64_t common_divisor(int64_t a, int64_t b) {
+    return b ? common_divisor(b, a % b) : a;
+}
+
+/* Adds a factor that stays whole to the dimension, behind those that it has. */
+static void add_whole(struct dims *dims, struct dim_factors *dim, const char *name, int64_t extent) {
+    if (extent > 1) dim->factor[dim->n++] = (signed char)dims_factor(dims, name, -1, extent, FACTOR_WHOLE);
+}
+
+/* Elements p.. (c e) w.. and scales p.. (c s): e indices of a dimension, with all that is behind them, are s blocks.
+ * Ranks divide p and c, so no block is divided. */
+DIMS_FN(dims_blocks) {
+    const struct tensor *codes = input(graph, node, 0);
+    struct operand *elements = &dims->operand[0], *scales = &dims->operand[1];
+    int64_t behind;
+    const int last = block_dim(codes, &behind);
+    if (last < 0 || !tensor_elements(codes)) return refuse(dims, why, "the elements are not whole blocks");
+    const int64_t run = RT_MOMENT_BLOCK / common_divisor(behind, RT_MOMENT_BLOCK);
+    elements->ndim = codes->ndim, scales->ndim = last + 1;
+    for (int d = 0; d < codes->ndim; d++)
+        dims_set(elements, d,
+                 dims_factor(dims,
+                             d < last    ? "p"
+                             : d == last ? "c"
+                                         : "w",
+                             d, codes->dims[d] / (d == last ? run : 1), d > last ? FACTOR_WHOLE : FACTOR_PASS));
+    for (int d = 0; d <= last; d++) scales->dim[d] = elements->dim[d];
+    add_whole(dims, &elements->dim[last], "e", run);
+    add_whole(dims, &scales->dim[last], "s", run * behind / RT_MOMENT_BLOCK);
+    if (node->op->id == OP_QuantizeBlocks) {
+        dims->operand[2] = *elements;
+        dims->operand[dims->ninputs + 1] = *scales;
+    }
+    dims->operand[dims->ninputs] = *elements;
     return 0;
 }

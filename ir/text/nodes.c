@@ -7,6 +7,7 @@
 #include "ir/number.h"
 #include "ir/op.h"
 #include "ir/user.h"
+#include "runtime/base/number/moments.h"
 
 enum { MAX_ATTRS = 64, MAX_STAGE = 1 << 20 };
 
@@ -122,6 +123,10 @@ static bool read_split(struct reader *r, const struct dims *dims, struct node *n
     if (split.factor != SPLIT_NONE) return fail_at(r, start, "this axis is given twice");
     if (take(r, "partial")) return node->split[axis].factor = SPLIT_PARTIAL, true;
     if (take(r, "flat")) return node->split[axis].factor = SPLIT_FLAT, true;
+    if (take(r, "blocks")) {
+        node->split[axis] = (struct node_split){.factor = SPLIT_FLAT, .blocks = 1, .grain = RT_MOMENT_BLOCK};
+        return true;
+    }
     if (!read_word(r, "_*", "a factor", word)) return false;
     int factor = dims_find(dims, word);
     if (factor < 0) return fail_at(r, start, "the factors are %s", dims_print(r->arena, dims));

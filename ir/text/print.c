@@ -32,7 +32,7 @@ static void print_placement(struct printer *p, const struct placement *placement
     if (placement->kind == PLACED_OWN)
         strbuf_puts(out, "own");
     else if (placement->kind == PLACED_FLAT)
-        strbuf_puts(out, "flat");
+        strbuf_puts(out, placement->grain > 1 ? "blocks" : placement->grain ? "scales" : "flat");
     else if (placement->kind == PLACED_PART)
         strbuf_printf(out, "part(%d,%s,%s)", placement->dim, number(p, placement->blocks), number(p, placement->grain));
     else if (placement->kind == PLACED_WINDOW)
@@ -280,7 +280,7 @@ static void print_attr(struct printer *p, const struct attr *attr) {
 static void print_split(struct printer *p, const struct node *node, const struct node_split *split) {
     struct dims dims;
     if (split->factor == SPLIT_PARTIAL) return strbuf_puts(&p->out, "partial");
-    if (split->factor == SPLIT_FLAT) return strbuf_puts(&p->out, "flat");
+    if (split->factor == SPLIT_FLAT) return strbuf_puts(&p->out, split->grain > 1 ? "blocks" : "flat");
     dims_bind_checked(p->out.arena, p->graph, node, &dims);
     strbuf_printf(&p->out, "%s/%s/%s", dims.factor[split->factor].name, number(p, split->blocks),
                   number(p, split->grain));

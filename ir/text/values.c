@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "ir/text/reader.h"
+#include "runtime/base/number/moments.h"
 
 bool read_dtype(struct reader *r, enum rt_dtype *dtype) {
     char word[MAX_WORD];
@@ -70,6 +71,8 @@ static bool read_window(struct reader *r, struct placement *placement) {
 static bool read_placement(struct reader *r, struct placement *placement) {
     if (take(r, "own")) return *placement = (struct placement){.kind = PLACED_OWN}, true;
     if (take(r, "flat")) return *placement = (struct placement){.kind = PLACED_FLAT}, true;
+    if (take(r, "scales")) return *placement = (struct placement){.kind = PLACED_FLAT, .grain = 1}, true;
+    if (take(r, "blocks")) return *placement = (struct placement){.kind = PLACED_FLAT, .grain = RT_MOMENT_BLOCK}, true;
     if (take(r, "partial(")) return read_reduce(r, placement) && expect(r, ")");
     if (take(r, "window(")) return read_window(r, placement) && expect(r, ")");
     return expect(r, "part(") && read_part(r, placement) && expect(r, ")");

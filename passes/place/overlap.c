@@ -5,6 +5,7 @@
 #include "ir/op.h"
 #include "passes/pipeline.h"
 #include "passes/train/training.h"
+#include "runtime/base/shape/flat.h"
 
 /* Adds the node that starts the reduction of `tensor`, for the node `like` that waits for it. Returns its result,
  * the same tensor. */
@@ -48,10 +49,12 @@ static enum op_id start_of(const struct graph *graph, const struct node *node, i
 
 static void begin_sum(struct graph *graph, int id, int tensor, bool axes_too) {
     const struct node *node = &graph->nodes.at[id];
-    const struct attr attrs[] = {attr_of_int("mesh", attr_int(node, "mesh", 0)), attr_of_text("reduce", "sum")};
+    const unsigned kind = layout_slices(&graph->tensors.at[node->outputs[0]].layout) & RT_FLAT_KINDS;
+    const struct attr attrs[] = {attr_of_int("mesh", attr_int(node, "mesh", 0)), attr_of_text("reduce", "sum"),
+                                 attr_of_int("slices", kind)};
     const enum op_id op = start_of(graph, node, tensor);
     if (op == OP_NONE || !(axes_too || is_along_replicas(graph, node))) return;
-    const int start = add_start(graph, op, tensor, id, 2, attrs);
+    const int start = add_start(graph, op, tensor, id, kind ? 3 : 2, attrs);
     graph->nodes.at[id].inputs[0] = start;
     attr_set(graph, &graph->nodes.at[id], attr_of_int("begun", 1));
 }

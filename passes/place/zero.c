@@ -6,12 +6,14 @@
 #include "ir/op.h"
 #include "passes/plan/stages.h"
 #include "passes/train/training.h"
+#include "runtime/base/number/moments.h"
 
 /* Note [Families]
  * A parameter, its gradient, its states and all values of their shape that the phases reduce and update compute form a
  * family: elementwise nodes connect them. A family is cut as a whole. Values of one element, such as the learning rate,
  * are not part of it. A family ends at OP_Whole, where an optimizer gathers a matrix that it needs whole, or has
- * computed one: ranks take their slices of that. */
+ * computed one: ranks take their slices of that. Codes of moments in 8 bits belong to their parameter's family; their
+ * scales are a family of their own, which is cut if that is. */
 
 struct zero {
     struct graph *graph;
@@ -20,6 +22,7 @@ struct zero {
     unsigned axes; /* along which families are cut: bit a for axis a */
     int *family;   /* per tensor: another of its family, or itself for the family's representative */
     bool *cut;     /* per representative */
+    int *grain;    /* per representative: of slices of whole blocks of moments, or of their scales; else 0 */
     /* per representative: axes not to be used: they divide the family already, or a stage that has it lacks them */
     unsigned *parts;
 };
@@ -66,9 +69,16 @@ static void join_states(const struct zero *z) {
     }
 }
 
+/* Joins codes of moments with the moments. */
+static void join_codes(const struct zero *z, const struct node *node) {
+    join(z, node->inputs[0], node->outputs[0]);
+    if (node->op->id == OP_QuantizeBlocks) join(z, node->inputs[0], node->inputs[2]);
+}
+
 static void find_families(const struct zero *z) {
     for (int t = 0; t < z->graph->tensors.n; t++) z->family[t] = t;
     GRAPH_EACH(z->graph, i, const struct node *node) {
+        if (op_has_blocks(node->op)) join_codes(z, node);
         for (int k = 0; k < node->ninputs && connects(node); k++)
             if (!is_single(z, node->inputs[k]) && !is_single(z, node->outputs[0]))
                 join(z, node->inputs[k], node->outputs[0]);
@@ -98,10 +108,23 @@ static void choose_families(const struct zero *z) {
         if (!tensor_same_shape(tensor_at(z, t), tensor_at(z, representative(z, t))))
             z->cut[representative(z, t)] = false;
     GRAPH_EACH(z->graph, i, const struct node *node) {
-        if (node->phase < PHASE_REDUCE || connects(node) || node->op->id == OP_SumSquares || node->op->id == OP_Whole)
+        if (node->phase < PHASE_REDUCE || connects(node) || op_has_blocks(node->op) || node->op->id == OP_SumSquares ||
+            node->op->id == OP_Whole)
             continue;
         for (int k = 0; k < node->ninputs; k++)
             if (node->inputs[k] >= 0) z->cut[representative(z, node->inputs[k])] = false;
+    }
+}
+
+/* Cuts scales as their codes. */
+static void choose_scales(const struct zero *z) {
+    GRAPH_EACH(z->graph, i, const struct node *node) {
+        if (!op_has_blocks(node->op)) continue;
+        const int codes = representative(z, node->inputs[0]), scales = representative(z, node->inputs[1]);
+        z->grain[codes] = RT_MOMENT_BLOCK;
+        z->grain[scales] = 1;
+        z->cut[scales] = z->cut[codes];
+        z->parts[scales] = z->parts[codes];
     }
 }
 
@@ -138,14 +161,18 @@ static void find_lacking(const struct zero *z) {
 static void place_flat(const struct zero *z, int tensor) {
     for (int axis = 0; axis < mesh_layout_axes(&z->graph->mesh); axis++)
         if (axes_of(z, tensor) >> axis & 1u)
-            layout_place(z->graph->arena, &z->graph->tensors.at[tensor].layout, axis, (struct placement){PLACED_FLAT});
+            layout_place(z->graph->arena, &z->graph->tensors.at[tensor].layout, axis,
+                         (struct placement){.kind = PLACED_FLAT, .grain = z->grain[representative(z, tensor)]});
 }
 
 /* Cuts the node as the family of the tensor. */
 static void split_flat(const struct zero *z, struct node *node, int tensor) {
     for (int axis = 0; axis < mesh_layout_axes(&z->graph->mesh); axis++)
         if (axes_of(z, tensor) >> axis & 1u)
-            node->split[axis] = (struct node_split){.factor = SPLIT_FLAT, .blocks = 1, .grain = 1};
+            node->split[axis] =
+                (struct node_split){.factor = SPLIT_FLAT,
+                                    .blocks = 1,
+                                    .grain = z->grain[representative(z, tensor)] > 1 ? RT_MOMENT_BLOCK : 1};
 }
 
 /* The reduction of each micro-batch leaves out dummies itself, since a rank knows only whether its own micro-batch is
@@ -171,7 +198,7 @@ static void cut_nodes(const struct zero *z) {
         const bool reduced =
             decisions_zero_groups(z->decisions) == 1 || is_cut(z, node->outputs[0]); /* in each micro-batch */
         if (node->op->id == OP_Accumulate && reduced) add_always(z, node);
-        if (!sums && !(connects(node) && is_cut(z, node->outputs[0]))) continue;
+        if (!sums && !((connects(node) || op_has_blocks(node->op)) && is_cut(z, node->outputs[0]))) continue;
         split_flat(z, &z->graph->nodes.at[id], sums ? node->inputs[0] : node->outputs[0]);
     }
 }
@@ -267,11 +294,13 @@ void zero_cut(struct graph *graph, const struct pass_context *context) {
                            .axes = axes_to_cut(&graph->mesh),
                            .family = ARENA_ARRAY(graph->arena, int, graph->tensors.n + 1),
                            .cut = ARENA_ARRAY(graph->arena, bool, graph->tensors.n + 1),
+                           .grain = ARENA_ARRAY(graph->arena, int, graph->tensors.n + 1),
                            .parts = ARENA_ARRAY(graph->arena, unsigned, graph->tensors.n + 1)};
     find_families(&z);
     find_parts(&z);
     if (!mesh_is_even(&graph->mesh)) find_lacking(&z);
     choose_families(&z);
+    choose_scales(&z);
     place_families(&z);
     place_frozen(&z);
     cut_nodes(&z);

@@ -212,7 +212,7 @@ static int64_t loaded_bytes(const struct rankplan *plan, const struct rank_class
 /* Lists a tensor that is cut flat in the class' flats; false if it is not. Its offset is known at run time. */
 static bool place_flat(const struct rankplan *plan, struct rank_class *class, int tensor, enum rt_arena arena) {
     const struct tensor *t = &plan->graph->tensors.at[tensor];
-    const struct rt_flat flat = {arena, t->dtype, layout_flat_axes(&t->layout),
+    const struct rt_flat flat = {arena, t->dtype, layout_slices(&t->layout),
                                  rankplan_elements(class, plan->graph, tensor)};
     if (!flat.axes) return false;
     class->place[tensor] = (struct plan_place){PLAN_FLAT, class->flats.n};

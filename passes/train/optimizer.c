@@ -17,6 +17,7 @@
 #include "ir/build.h"
 #include "passes/pipeline.h"
 #include "passes/train/roles.h"
+#include "runtime/base/number/moments.h"
 
 /* Parameters with the same optimizer and options. */
 struct group {
@@ -309,28 +310,76 @@ static bool add_name(struct optimizing *o, struct build_scope *scope, const char
     return cast >= 0;
 }
 
-/* Adds a state as column `states` describes it: "m", or "r/1" with the last, "r/2" with the last but one dimension of
- * extent 1. */
-static int add_kept(struct optimizing *o, const char *described, int weight) {
-    const char *name = arena_copy(o->graph->arena, described, strcspn(described, "/"));
-    const int state = add_state(o, name, weight, false),
-              from_end = described[strlen(name)] ? atoi(described + strlen(name) + 1) : 0;
-    struct tensor *t = &o->graph->tensors.at[state];
-    if (from_end) t->dims[t->ndim - from_end] = 1;
-    return state;
+/* A parameter or a state that the update changes. */
+struct kept {
+    const char *name; /* in the row's formulas */
+    int tensor;
+    int scales; /* of a state in blocks of 8 bits: the tensor of their scales, else -1 */
+    struct attr has_sign;
+};
+
+struct all_kept {
+    VEC(struct kept) all;
+};
+
+/* True if moments of the parameter may be in blocks of 8 bits. Small parameters keep theirs as they are, as those of
+ * bitsandbytes do. */
+static bool has_blocks(const struct optimizing *o, int weight) {
+    const struct tensor *tensor = &o->graph->tensors.at[weight];
+    const struct parameter_rule *rule = parameter_rule_of(o->training, tensor);
+    return o->training->moments_int8 && !(rule && rule->moments_f32) && tensor_elements(tensor) >= MOMENTS_THRESHOLD &&
+           tensor_elements(tensor) % RT_MOMENT_BLOCK == 0;
+}
+
+/* Adds a state as column `states` describes it. */
+static struct kept add_kept(struct optimizing *o, const char *described, int weight) {
+    struct arena *arena = o->graph->arena;
+    struct kept kept = {.name = arena_copy(arena, described, strcspn(described, "/")), .scales = -1};
+    const char kind = described[strlen(kept.name)] ? described[strlen(kept.name) + 1] : 0;
+    kept.tensor = add_state(o, kept.name, weight, false);
+    struct tensor *t = &o->graph->tensors.at[kept.tensor];
+    if (kind == '1' || kind == '2') t->dims[t->ndim - (kind - '0')] = 1;
+    if ((kind != 's' && kind != 'u') || !has_blocks(o, weight)) return kept;
+    int64_t dims[RT_MAX_NDIM];
+    const int ndim = op_block_scales(t, dims);
+    t->dtype = RT_U8;
+    kept.has_sign = attr_of_int("has_sign", kind == 's');
+    kept.scales =
+        graph_add_tensor(o->graph, TENSOR_STATE, arena_printf(arena, "%s.scale", t->name), RT_F32, ndim, dims);
+    return kept;
 }
 
 /* Lists the parameter, "p", and its states, by the names of the row. */
-static void list_kept(struct optimizing *o, const struct parameter *p, const char *states, struct build_scope *kept) {
-    *kept = (struct build_scope){.n = 0};
+static void list_kept(struct optimizing *o, const struct parameter *p, const char *states, struct all_kept *kept) {
+    struct arena *arena = o->graph->arena;
     for (const char *at = states; *at; at += strspn(at, " ")) {
         const size_t length = strcspn(at, " ");
-        const char *described = arena_copy(o->graph->arena, at, length);
-        build_scope_tensor(kept, arena_copy(o->graph->arena, at, strcspn(described, "/")),
-                           add_kept(o, described, p->weight));
+        VEC_PUSH(arena, &kept->all, add_kept(o, arena_copy(arena, at, length), p->weight));
         at += length;
     }
-    build_scope_tensor(kept, "p", p->weight);
+    VEC_PUSH(arena, &kept->all, ((struct kept){.name = "p", .tensor = p->weight, .scales = -1}));
+}
+
+/* The old value, in the type in which the parameter is updated. */
+static int old_value(struct optimizing *o, const struct kept *kept, enum rt_dtype dtype) {
+    if (kept->scales < 0) return build_cast(&o->builder, kept->tensor, dtype);
+    const struct attr attrs[] = {attr_of_text("to", rt_dtypes[dtype].name), kept->has_sign};
+    return build(&o->builder, OP_DequantizeBlocks, 2, (int[]){kept->tensor, kept->scales}, 2, attrs);
+}
+
+/* Stores the new value at the end of the phase. */
+static int store(struct optimizing *o, const struct kept *kept, int value, const char *owner) {
+    int results[2] = {-1, -1};
+    if (kept->scales < 0)
+        results[0] = build_cast(&o->builder, value, o->graph->tensors.at[kept->tensor].dtype);
+    else if (build_many(&o->builder, OP_QuantizeBlocks, 4, (int[]){kept->tensor, kept->scales, value, o->scale.good}, 2,
+                        results, 1, &kept->has_sign) < 0)
+        return -1;
+    if (results[0] < 0) return -1;
+    name_as(o, results[0], owner, kept->name);
+    graph_add_update(o->graph, kept->tensor, results[0]);
+    if (kept->scales >= 0) graph_add_update(o->graph, kept->scales, results[1]);
+    return 0;
 }
 
 /* The product of two matrices, each transposed if that is said. */
@@ -433,22 +482,22 @@ static int value_of_statement(struct optimizing *o, struct build_scope *scope, c
     return build_expr(&o->builder, scope, arena_printf(o->graph->arena, "%s; %s", statement, name));
 }
 
-/* "name = expression": the new value of a state or of the parameter; the old one if the step is skipped; or another
+/* "name = expression": the new value of a state or of the parameter; the old one if the step is skipped, which
+ * QuantizeBlocks does by itself; or another
  * value, which later statements read. They read new values, so that the whole update can be fused (Note [One pass] in
  * fuse_elementwise.c). */
-static int assign(struct optimizing *o, struct build_scope *scope, const struct build_scope *kept,
-                  const char *statement) {
+static int assign(struct optimizing *o, struct build_scope *scope, const struct all_kept *kept, const char *statement) {
     const char *name = arena_copy(o->graph->arena, statement, strcspn(statement, " "));
-    int value = value_of_statement(o, scope, name, statement), old = name_of(kept, name);
-    if (value < 0 || o->scale.good < 0 || old < 0) return value;
-    old = build_cast(&o->builder, kept->names[old].tensor, scope->dtype);
+    int value = value_of_statement(o, scope, name, statement), i = kept->all.n - 1;
+    while (i >= 0 && strcmp(kept->all.at[i].name, name) != 0) i--;
+    if (value < 0 || o->scale.good < 0 || i < 0 || kept->all.at[i].scales >= 0) return value;
+    int old = old_value(o, &kept->all.at[i], scope->dtype);
     value = old < 0 ? -1 : build(&o->builder, OP_Where, 3, (int[]){o->scale.good, value, old}, 0, NULL);
     build_scope_tensor(scope, name, value);
     return value;
 }
 
-static int assign_all(struct optimizing *o, struct build_scope *scope, const struct build_scope *kept,
-                      const char *text) {
+static int assign_all(struct optimizing *o, struct build_scope *scope, const struct all_kept *kept, const char *text) {
     for (const char *at = text; *at; at += strspn(at, "; ")) {
         size_t length = strcspn(at, ";");
         if (assign(o, scope, kept, arena_copy(o->graph->arena, at, length)) < 0) return -1;
@@ -471,7 +520,8 @@ static void name_extents(const struct optimizing *o, const struct parameter *p, 
 static int update(struct optimizing *o, struct parameter *p) {
     struct group *group = group_of(o, p);
     const struct optimizer *row = group->optimizer->row;
-    struct build_scope kept, scope;
+    struct all_kept kept = {0};
+    struct build_scope scope;
     enum rt_dtype dtype = op_summed_in(o->graph->tensors.at[p->weight].dtype);
     o->builder.node = name_for(o, p, arena_printf(o->graph->arena, "%s_update", row->name));
     if (find_numbers(o, group) < 0 || names_for(o, &group->numbers, dtype, &scope) < 0) return -1;
@@ -481,19 +531,19 @@ static int update(struct optimizing *o, struct parameter *p) {
     if (!add_name(o, &scope, "g", gradient)) return -1;
     name_extents(o, p, &scope);
     list_kept(o, p, with_average(o, row->states, *row->states ? " ema" : "ema"), &kept);
-    for (int i = 0; i < kept.n; i++)
-        if (!add_name(o, &scope, kept.names[i].name, kept.names[i].tensor)) return -1;
+    for (int i = 0; i < kept.all.n; i++) {
+        const int value = old_value(o, &kept.all.at[i], dtype);
+        if (value < 0) return -1;
+        build_scope_tensor(&scope, kept.all.at[i].name, value);
+    }
     bool decays = named_options_value(&group->optimizer->options, "weight_decay", 0) != 0;
     if (decays && build_expr(&o->builder, &scope, arena_printf(o->graph->arena, "%s p", row->decay)) < 0) return -1;
     if (assign_all(o, &scope, &kept, with_average(o, row->update, " ema = ema + fade * (p - ema);")) < 0) return -1;
-    for (int i = 0; i < kept.n; i++) {
-        int stored = kept.names[i].tensor;
-        int value = build_cast(&o->builder, value_of(&scope, kept.names[i].name), o->graph->tensors.at[stored].dtype);
-        if (value < 0) return -1;
-        name_as(o, value, o->graph->tensors.at[p->weight].name, kept.names[i].name);
-        graph_add_update(o->graph, stored, value);
-    }
-    return 0;
+    const char *owner = o->graph->tensors.at[p->weight].name;
+    int status = 0;
+    for (int i = 0; i < kept.all.n && !status; i++)
+        status = store(o, &kept.all.at[i], value_of(&scope, kept.all.at[i].name), owner);
+    return status;
 }
 
 static int each(struct optimizing *o, const char *what, int (*make)(struct optimizing *o, struct parameter *p)) {

@@ -42,6 +42,7 @@ struct parameter_rule {
     const char *text, *pattern; /* a glob over names of initializers */
     bool frozen;                /* no gradient and no state of the optimizer */
     bool whole;                 /* not divided by ZeRO */
+    bool moments_f32;           /* its moments are not in 8 bits */
     bool pads;                  /* row `padding` of embeddings has no gradient; below 0: counted from the end */
     int64_t padding;
     bool train;  /* parameters, whatever pass roles decides (roles.h) */
@@ -120,12 +121,16 @@ int fp8_parse(struct fp8 *fp8, const char *text, struct arena *arena, struct dia
 /* Libraries need rows of a multiple of 16 bytes: the extents of each rank's product must be multiples of this. */
 enum { FP8_MULTIPLE = 16 };
 
+/* Parameters of fewer elements keep their moments as they are. */
+enum { MOMENTS_THRESHOLD = 4096 };
+
 struct training {
     struct optimizer_choice optimizer;
     struct amp amp;
     struct fp8 fp8;
     double clip_grad_norm; /* largest norm of the gradient (torch.nn.utils.clip_grad_norm_); 0: no clipping */
     double ema;            /* decay of the averages of parameters, which are states "ema"; 0: there are none */
+    bool moments_int8;     /* states that the optimizer's row marks are in blocks of 8 bits */
     int64_t bucket_bytes;  /* bytes of gradients per bucket that units reduce during the backward phase; 0: after it */
     bool tied_once;        /* stages send gradients of tied weights once a step (passes/place/tied_gradients.c) */
     const char *lr_schedule_text; /* as it was given */
@@ -146,6 +151,9 @@ int parameter_rule_add(struct training *training, const char *text, struct arena
  * PyTorch allows: 0, or -1 after a diagnostic (E0205). Not called for the optimizer of a model's training_info, for
  * which ONNX allows more. */
 int optimizers_check(const struct training *training, struct arena *arena, struct diags *diags);
+
+/* Checks that some optimizer has states that can be in 8 bits, if they are asked for: 0, or -1 after E0205. */
+int moments_check(const struct training *training, struct diags *diags);
 
 /* The last --param rule that matches the weight; NULL if none does. */
 const struct parameter_rule *parameter_rule_of(const struct training *training, const struct tensor *weight);

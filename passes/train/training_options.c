@@ -129,6 +129,19 @@ int optimizers_check(const struct training *training, struct arena *arena, struc
     return status;
 }
 
+static bool has_codes(const struct optimizer_choice *choice) {
+    const char *states = choice->row->states;
+    return strstr(states, "/s") || strstr(states, "/u") || (choice->rest && has_codes(choice->rest));
+}
+
+int moments_check(const struct training *training, struct diags *diags) {
+    bool any = !training->moments_int8 || has_codes(&training->optimizer);
+    for (int i = 0; i < training->rules.n; i++) any = any || has_codes(&training->rules.at[i].optimizer);
+    return any ? 0
+               : diag_error(diags, 205, EXIT_USAGE, "--moments-dtype", "%s has no states that can be in 8 bits",
+                            training->optimizer.row->name);
+}
+
 int lr_schedule_parse(struct rt_lr_schedule *schedule, const char *text, struct diags *diags) {
     struct rt_reason why;
     if (rt_lr_schedule_parse(schedule, text, &why)) return 0;
@@ -162,27 +175,27 @@ int parameter_rule_add(struct training *training, const char *text, struct arena
     const char *colon = strrchr(text, ':'); /* the last colon: names may contain colons, options do not */
     struct parameter_rule rule = {.text = text, .optimizer = training->optimizer};
     if (!colon || colon == text)
-        return diag_error(
-            diags, 205, EXIT_USAGE, "--param",
-            "%s must have the form GLOB:frozen, GLOB:train, GLOB:whole, GLOB:padding_idx=N, GLOB:lr=..,.. or "
-            "GLOB:optimizer=NAME,..",
-            diag_quote(diags, text));
+        return diag_error(diags, 205, EXIT_USAGE, "--param",
+                          "%s must have the form GLOB:frozen, GLOB:train, GLOB:whole, GLOB:padding_idx=N, "
+                          "GLOB:moments_dtype=f32, GLOB:lr=..,.. or GLOB:optimizer=NAME,..",
+                          diag_quote(diags, text));
     rule.pattern = arena_copy(arena, text, (size_t)(colon - text));
     rule.optimizer.options.option = "--param";
     for (const char *at = colon + 1; at;) {
         size_t length = strcspn(at, ",");
         const bool frozen = is_word(at, length, "frozen"), train = is_word(at, length, "train");
-        const bool whole = is_word(at, length, "whole");
+        const bool whole = is_word(at, length, "whole"), wide = is_word(at, length, "moments_dtype=f32");
         if (at == colon + 1 && length > strlen(optimizer) && strncmp(at, optimizer, strlen(optimizer)) == 0) {
             if (start_with(&rule, arena_copy(arena, at + strlen(optimizer), length - strlen(optimizer)), training,
                            arena, diags) < 0)
                 return -1;
-        } else if (!frozen && !train && !whole && !reads_padding(&rule, at, length) &&
+        } else if (!frozen && !train && !whole && !wide && !reads_padding(&rule, at, length) &&
                    named_options_set(&rule.optimizer.options, at, length, 0, diags) < 0)
             return -1;
         rule.frozen = rule.frozen || frozen;
         rule.train = rule.train || train;
         rule.whole = rule.whole || whole;
+        rule.moments_f32 = rule.moments_f32 || wide;
         rule.own_lr = rule.own_lr || strncmp(at, "lr=", 3) == 0;
         at = at[length] ? at + length + 1 : NULL;
     }

@@ -53,7 +53,7 @@ int rt_complete_part(struct rt *rt, void *part, enum rt_dtype dtype, int64_t ele
     for (int a = rt_layout_axes(rt) - 1; a >= 0; a--) {
         if (!(axes >> a & 1u)) continue;
         struct rt_comm *comm = rt->internal->split[a];
-        const unsigned inner = axes & ((2u << a) - 1), outer = inner & ~(1u << a);
+        const unsigned inner = axes & (((2u << a) - 1) | RT_FLAT_KINDS), outer = inner & ~(1u << a);
         size_t *counts = rt->internal->counts;
         count_elements(rt, a, elements, outer, counts);
         for (int r = 0; r < comm->size; r++) counts[r] *= size;

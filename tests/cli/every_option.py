@@ -417,6 +417,24 @@ def ema(b):
 averaged = ema
 
 
+def moments_dtype(b):
+    model, adamw = SOURCE / "tests/training/mlp_blocks/model.onnx", ["--train", "--optimizer", "adamw"]
+    weights = {"layers.0.weight": 8192, "layers.1.weight": 12288, "layers.2.weight": 6912, "layers.3.weight": 9216}
+
+    def moments(*words):
+        return b.show(model, *adamw, *words)["ranks"][0]["memory"]["optimizer"]
+
+    saves = 2 * sum(4 * n - n - 4 * n // 256 for n in weights.values())  # f32, and codes and scales
+    each, few, excepted = moments(), moments("--moments-dtype", "int8"), ["--param", "*layers.1.weight:moments_dtype=f32"]
+    assert moments("--moments-dtype", "f32") == each
+    assert 0 <= few - (each - saves) < 1024, (each, few, saves)  # each tensor is padded
+    n = weights["layers.1.weight"]
+    assert 0 <= moments("--moments-dtype", "int8", *excepted) - few - 2 * (3 * n - 4 * n // 256) < 256
+    assert "adafactor has no states that can be in 8 bits" in b.call("plan", model, "--train", "--optimizer", "adafactor",
+                                                                     "--moments-dtype", "int8", code=2).stderr
+    assert "--moments-dtype needs --train" in b.call("plan", model, "--moments-dtype", "int8", code=2).stderr
+
+
 def lr_schedule(b):
     rates = [m["lr"] for m in b.train(b.mlp("--optimizer", "sgd:lr=0.4", "--lr-schedule", "linear:warmup=4,steps=8"), steps=8)]
     assert rates[:4] == sorted(rates[:4]) and rates[4:] == sorted(rates[4:], reverse=True) and rates[-1] < max(rates), rates

@@ -276,6 +276,8 @@ static void test_rows_are_differentiable(void **state) {
                                         "Accumulate",
                                         "Append",
                                         "Quantize",
+                                        "QuantizeBlocks",
+                                        "DequantizeBlocks",
                                         "ScaledMatMul",
                                         "Rows",
                                         "Columns",

@@ -329,6 +329,9 @@ class Case(NamedTuple):
 CASES = {
     "mlp": (lambda: RegressionLoss(Mlp([13, 29, 31, 5])), vector_data(3, 13, 5), 13, "sgd:lr=0.01,momentum=0.9",
             lambda m: torch.optim.SGD(m.parameters(), lr=0.01, momentum=0.9), 0),
+    # parameters of 4096 elements and more in every way of being cut: into whole blocks of 256 elements or not
+    "mlp_blocks": (lambda: RegressionLoss(Mlp([16, 512, 24, 288, 32, 5])), vector_data(3, 16, 5), 13, "adamw:lr=0.002",
+                   lambda m: torch.optim.AdamW(m.parameters(), lr=0.002), 0),
     "mlp_nesterov": (lambda: RegressionLoss(Mlp([13, 29, 5])), vector_data(2, 13, 5), 13,
                      "sgd:lr=0.01,momentum=0.8,nesterov=1,weight_decay=0.01",
                      lambda m: torch.optim.SGD(m.parameters(), lr=0.01, momentum=0.8, nesterov=True, weight_decay=0.01), 0),
@@ -399,7 +402,7 @@ def train(module, make_optimizer, data, batch, micro_batches, clip, make_schedul
             step += loss.item()
         norms.append(nn.utils.clip_grad_norm_(module.parameters(), clip or float("inf")).item())
         losses.append(step)
-        factor = optimizer.param_groups[0]["lr"] / optimizer.param_groups[0].get("initial_lr", base)
+        factor = float(optimizer.param_groups[0]["lr"]) / optimizer.param_groups[0].get("initial_lr", base)
         rates.append(base * factor)
         optimizer.step()
         if schedule:

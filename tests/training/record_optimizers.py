@@ -5,18 +5,25 @@
 
 writes DIR/NAME.json (optimizers/ if there is no --out), per optimizer (all of them if no NAME is given): the model, the options of
 `rankc compile`, and for each number of micro-batches per step the losses and gradient norms of 20 steps, in f32 and in f64. It
-needs PyTorch 2.9 or later, torchvision and lion-pytorch."""
+needs PyTorch 2.9 or later, torchvision, lion-pytorch and torchao."""
+import contextlib
 import json
+import os
 import pathlib
 import sys
 from unittest import mock
 
+os.environ["TORCHDYNAMO_DISABLE"] = "1"  # torchao's optimizers as they are written
+
 import torch
+import torchao.optim
 from lion_pytorch import Lion
+from torchao.optim import quant_utils, subclass_8bit
 
 from harness import parser_of
 from record import CASES, Case, make, reference_of
 
+F32 = torch.float32  # whatever its name stands for while a run in f64 is recorded
 MICRO_BATCHES = (1, 2)  # of one or two units that accumulate 1, or of one that accumulates 2
 
 
@@ -59,11 +66,52 @@ class Averaged:
         self.average.update_parameters(self.module)
 
 
+def in_own_precision(dtype):
+    """torchao computes in f32; in f64 if parameters are. The table of codes is computed in f64, and is of f32: in f32 its last
+    bit depends on the processor."""
+    default = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float64)
+    subclass_8bit.get_qmap_signed(), subclass_8bit.get_qmap_unsigned()
+    torch.set_default_dtype(default)
+    decode, encode = quant_utils.dequant_with_qmap, quant_utils.quantize_8bit_with_qmap
+    number = torch.tensor
+    return (mock.patch.object(torch.Tensor, "float", lambda x: x.to(dtype)),
+            mock.patch.object(torch, "tensor", lambda value, **options: number(value, **{"dtype": dtype, **options})),
+            mock.patch.object(subclass_8bit, "dequant_with_qmap", lambda codes, table, scale: decode(codes, table.to(F32).to(dtype), scale.to(dtype))),
+            mock.patch.object(subclass_8bit, "quantize_8bit_with_qmap", lambda x, table: encode(x, table.to(F32).to(dtype))))
+
+
+class InBlocks:
+    """An optimizer whose states of that name are kept in blocks of 8 bits, as torchao's Adam8bit keeps them: `moment` None is one of
+    torchao's, which does that by itself."""
+
+    def __init__(self, optimizer, moment=None):
+        self.optimizer, self.moment, self.blocks = optimizer, moment, {}
+        self.defaults, self.param_groups, self.zero_grad = optimizer.defaults, optimizer.param_groups, optimizer.zero_grad
+        for group in self.param_groups if moment is None else []:
+            group["lr"] = torch.tensor(self.defaults["lr"], dtype=torch.float64)
+
+    def step(self):
+        with contextlib.ExitStack() as stack, torch.no_grad():
+            for patch in in_own_precision(self.param_groups[0]["params"][0].dtype):
+                stack.enter_context(patch)
+            for parameter, blocks in self.blocks.items():
+                self.optimizer.state[parameter][self.moment].copy_(blocks.dequantize())
+            self.optimizer.step()
+            for parameter in self.param_groups[0]["params"]:
+                if self.moment and parameter.numel() >= 4096 and parameter.numel() % 256 == 0:
+                    blocks = self.blocks.setdefault(parameter, subclass_8bit.OptimState8bit.zeros(parameter.shape))
+                    blocks.copy_(self.optimizer.state[parameter][self.moment])
+
+
 def losses_of_averages(data, batch):
     """The losses of the first micro-batch with the averages after the last step, in the order of training."""
     arguments = [torch.from_numpy(value[:batch]) for value in data.values()]
     return [module(*arguments).item() for module in Averaged.made]
 
+
+# Rounded to codes, differences of f32's rounding are not small any more: two programs have the same codes in f64.
+IN_F64 = ["--moments-dtype", "int8", "--dtype", "f64"]
 
 # Name: the model, the optimizer as rankc takes it, what makes it, and further options of rankc.
 OPTIMIZERS = {
@@ -85,6 +133,14 @@ OPTIMIZERS = {
                     "--param", "*lm_head*:optimizer=adamw,lr=0.001,weight_decay=0.1",
                     "--param", "*norm*:optimizer=adamw,lr=0.001,weight_decay=0.1"]),
 
+    "adamw_int8": ("mlp_blocks", "adamw:lr=0.001,weight_decay=0.1",
+                   lambda m: InBlocks(torchao.optim.AdamW8bit(m.parameters(), lr=0.001, weight_decay=0.1)), IN_F64),
+    "adam_int8": ("mlp_blocks", "adam:lr=0.0005,eps=0.001,weight_decay=0.01",
+                  lambda m: InBlocks(torchao.optim.Adam8bit(m.parameters(), lr=0.0005, eps=0.001, weight_decay=0.01)), IN_F64),
+    "lion_int8": ("mlp_blocks", "lion:lr=0.0003,weight_decay=0.1",
+                  lambda m: InBlocks(Lion(m.parameters(), lr=0.0003, weight_decay=0.1), "exp_avg"), IN_F64),
+    "sgd_int8": ("mlp_blocks", "sgd:lr=0.05,momentum=0.9",
+                 lambda m: InBlocks(torch.optim.SGD(m.parameters(), lr=0.05, momentum=0.9), "momentum_buffer"), IN_F64),
     "lion": ("gpt2", "lion:lr=0.0003,weight_decay=0.1", lambda m: Lion(m.parameters(), lr=0.0003, weight_decay=0.1)),
     "rmsprop": ("gpt2", "rmsprop:lr=0.001,weight_decay=0.01", of_torch("RMSprop", lr=0.001, weight_decay=0.01)),
     "rmsprop_momentum": ("gpt2", "rmsprop:lr=0.0005,alpha=0.95,momentum=0.9,eps=1e-6",

@@ -55,6 +55,7 @@ static int refuse_training(const struct job *job) {
                                                  OPT_INIT,
                                                  OPT_LORA,
                                                  OPT_EMA,
+                                                 OPT_MOMENTS_DTYPE,
                                                  OPT_CLIP_GRAD_NORM,
                                                  OPT_SKIP_NONFINITE,
                                                  OPT_LOSS,
@@ -204,6 +205,8 @@ int job_read_training(struct job *job) {
     for (int i = 0; i < options->loras.all.n; i++)
         if (lora_rule_add(training, options->loras.all.at[i], job->arena, job->diags) < 0) return -1;
     add_trained_rules(job, training);
+    training->moments_int8 = options->moments_dtype == OPT_MOMENTS_INT8;
+    if (moments_check(training, job->diags) < 0) return -1;
     return of_model ? 0 : optimizers_check(training, job->arena, job->diags);
 }
 

@@ -113,6 +113,14 @@ RT_HALVES(RT_DECLARE_CAST)
 RT_FLOATS(RT_DECLARE_QUANTIZE)
 RT_HALVES(RT_DECLARE_QUANTIZE)
 
+/* Blocks of an optimizer's moments (base/number/moments.h), `count` elements of f32 or f64. quantize: with *keep 0 the
+ * old codes and scales are the result; they may be in place. keep NULL: 1. */
+void rt_dequantize_blocks(void *y /* (count) */, const uint8_t *codes, const float *scales, enum rt_dtype dtype,
+                          int64_t count, int has_sign);
+void rt_quantize_blocks(uint8_t *codes /* (count) */, float *scales /* (count / 256) */, const uint8_t *old_codes,
+                        const float *old_scales, const void *x /* (count) */, enum rt_dtype dtype, const uint8_t *keep,
+                        int64_t count, int has_sign);
+
 /* y(m,n) = *unscale_a * *unscale_b * a(m,k) b(k,n) for 8-bit floats, b stored as (n,k): summed in f32 like
  * rt_matmul_bf16 and rounded once to f32, bf16 or fp16. `fast` affects GPUs only. */
 int rt_scaled_matmul(struct rt *rt, void *y /* (m,n) */, enum rt_dtype dtype, const uint8_t *a /* (m,k) */,
