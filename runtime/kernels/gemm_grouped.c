@@ -16,8 +16,9 @@
 #define MOST_PIECES  64                /* of a part */
 #define CHUNK        256
 #define ROWS_AT_ONCE 112
-#define TALLEST      12 /* rows of a tile, at most */
-#define LANE         4  /* bytes of a column that lie together */
+#define TALLEST      12   /* rows of a tile, at most */
+#define AHEAD        4096 /* bytes before they are read, w is fetched: processors do not look beyond a page */
+#define LANE         4    /* bytes of a column that lie together */
 
 /* Indices of k of one group: `lanes` times 4 bytes of each column. */
 struct piece {
