@@ -2,6 +2,8 @@
 #include "frontend/lower/lower_counted.h"
 
 #include <limits.h>
+#include <stdlib.h>
+#include <string.h>
 
 #include "ir/expr/eval.h"
 #include "runtime/base/number/checked.h"
@@ -266,6 +268,29 @@ static int index_type(struct lower *lower, int index) {
     return dtype == RT_I32 ? index : emit_cast(lower, index, RT_I64);
 }
 
+/* PyTorch's padding_idx of an embedding of so many rows, which its default exporter leaves in the text of the call that
+ * the node is of: "..aten.embedding.default](args = (%p_embed_weight, %input_ids, 3), ..". -1: there is none. */
+static int64_t padding_of(const struct lower *lower, int64_t rows) {
+    static const char call[] = "aten.embedding.default](args = (";
+    const Onnx__NodeProto *node = lower->node;
+    const char *at =
+        strstr(onnx_property(node->metadata_props, node->n_metadata_props, "pkg.torch.onnx.fx_node"), call);
+    if (at) at = strchr(at + strlen(call), ',');
+    if (at) at = strchr(at + 1, ',');
+    char *end;
+    const long long row = at ? strtoll(at + 1, &end, 10) : -1;
+    return row >= 0 && row < rows && (*end == ',' || *end == ')') && end > at + 2 ? row : -1;
+}
+
+/* Gathers rows; of a table that has a row of padding, with attribute `padding`. */
+static int gather_rows(struct lower *lower, int x, int index, int axis) {
+    struct graph *graph = lower->builder.graph;
+    const int64_t row = graph->train && axis == 0 ? padding_of(lower, graph->tensors.at[x].dims[0]) : -1;
+    const int rows = emit_gather(lower, x, index, axis), node = rows < 0 ? -1 : graph->tensors.at[rows].producer;
+    if (row >= 0 && node >= 0) attr_set(graph, &graph->nodes.at[node], attr_of_int("padding", row));
+    return rows;
+}
+
 /* A single known index becomes a slice, so that the parts of a fused query-key-value product are recognised. */
 int lower_gather(struct lower *lower) {
     struct tensor x = lower_input(lower, 0), index = lower_input(lower, 1);
@@ -276,7 +301,7 @@ int lower_gather(struct lower *lower) {
     const struct amount extent = lower_extent(lower, lower->inputs[0], axis);
     if (!values || n != 1 || extent.n) {
         const int at = index_type(lower, lower->inputs[1]);
-        return lower_result(lower, emit_gather(lower, lower->inputs[0],
+        return lower_result(lower, gather_rows(lower, lower->inputs[0],
                                                lower_from_begin(lower, lower_masked_index(lower, at), &extent), axis));
     }
     int piece = emit_piece(lower, lower->inputs[0], axis, values[0] < 0 ? values[0] + x.dims[axis] : values[0], 1, 1);

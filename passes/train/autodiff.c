@@ -115,21 +115,21 @@ static void set_origin(struct graph *graph, int first, int origin) {
     for (int i = first; i < graph->order.n; i++) graph->nodes.at[graph->order.at[i]].origin = origin;
 }
 
-/* PyTorch's padding_idx: indices of that row of an embedding leave its gradient alone. `table` may be a cast of the
- * parameter. -1: there is no such row. */
-static int64_t padding_of(const struct autodiff *a, int table) {
+/* PyTorch's padding_idx: indices of that row of an embedding leave its gradient alone. --param says which it is, else
+ * the model's attribute. The table may be a cast of the parameter. -1: there is no such row. */
+static int64_t padding_of(const struct autodiff *a, const struct node *gather) {
     const struct node *cast;
+    int table = gather->inputs[0];
     while ((cast = made_by(a->graph, table, OP_Cast))) table = cast->inputs[0];
     const struct tensor *weight = &a->graph->tensors.at[table];
     const struct parameter_rule *rule = weight->kind == TENSOR_WEIGHT ? parameter_rule_of(a->training, weight) : NULL;
-    if (!rule || !rule->pads) return -1;
+    if (!rule || !rule->pads) return attr_int(gather, "padding", -1);
     return rule->padding < 0 ? rule->padding + weight->dims[0] : rule->padding;
 }
 
 /* The gradient of a Gather's result without that of the padding row; -1 after a diagnostic. */
 static int without_padding(struct autodiff *a, struct build *builder, const struct node *gather, int dy) {
-    const int64_t row =
-        gather->op->id == OP_Gather && attr_int(gather, "axis", 0) == 0 ? padding_of(a, gather->inputs[0]) : -1;
+    const int64_t row = gather->op->id == OP_Gather && attr_int(gather, "axis", 0) == 0 ? padding_of(a, gather) : -1;
     if (row < 0 || dy < 0) return dy;
     const struct tensor index = a->graph->tensors.at[gather->inputs[1]], values = a->graph->tensors.at[dy];
     int64_t dims[RT_MAX_NDIM];

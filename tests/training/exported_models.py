@@ -261,6 +261,17 @@ class Model(NamedTuple):
     forms: Tuple[str, ...] = ()  # the only forms; empty: all
 
 
+class Padded(nn.Module):
+    """A table whose row 3 is padding, and a classifier of tokens."""
+
+    def __init__(self):
+        super().__init__()
+        self.embed, self.fc = nn.Embedding(7, 6, padding_idx=3), nn.Linear(6, 7)
+
+    def forward(self, input_ids, labels):
+        return nn.functional.cross_entropy(self.fc(self.embed(input_ids)).flatten(0, 1), labels.flatten())
+
+
 MODELS = {
     "gpt2": Model(gpt2, token_data(2, 9, 53), 0.0005),
     "llama": Model(llama, token_data(2, 9, 47), 0.0015),
@@ -274,6 +285,7 @@ MODELS = {
     "gemma": Model(gemma, token_data(2, 9, 47), 0.001),
     "mixtral": Model(mixtral, token_data(2, 9, 47), 0.0002),
     "experts": Model(lambda: RegressionLoss(DenseExperts(7, 3)), vector_data(6, 7, 3), 0.001),
+    "padded": Model(Padded, token_data(2, 9, 7), 0.1, forms=("default", "plain", "scores", "batch")),
     "clip": Model(clip, pair_data(4), 0.002, forms=("plain", "legacy")),  # others fold exp(logit_scale)
     "mobilenet": Model(mobilenet, image_data(4, 19, 17, CLASSES), 0.002),
     "lstm": Model(lambda: RegressionLoss(Recurrent(nn.LSTM)), series_data(2, 6, 7, 3), 0.01),

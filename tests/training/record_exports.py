@@ -98,10 +98,11 @@ OPTIMIZERS = {
 
 
 def without_traces(path):
-    """Takes out of an exported file what the metadata of its nodes says of Python code, but for the modules' names."""
+    """Takes out of an exported file what the metadata of its nodes says of Python code, but for the modules' names and the calls of
+    embeddings."""
     model = onnx.load(path, load_external_data=False)
     for node in model.graph.node:
-        kept = [p for p in node.metadata_props if p.key.endswith("name_scopes")]
+        kept = [p for p in node.metadata_props if p.key.endswith("name_scopes") or "aten.embedding" in p.value and p.key.endswith("fx_node")]
         del node.metadata_props[:]
         node.metadata_props.extend(kept)
     onnx.save(model, path)
