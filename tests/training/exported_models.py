@@ -272,6 +272,45 @@ class Padded(nn.Module):
         return nn.functional.cross_entropy(self.fc(self.embed(input_ids)).flatten(0, 1), labels.flatten())
 
 
+class Documents(nn.Module):
+    """A layer of attention over rows of several documents, which are told by the number of each token's document or by a bias of
+    scores. In PyTorch each document is computed alone."""
+
+    def __init__(self, vocab=23, hidden=8, heads=2):
+        super().__init__()
+        self.heads, self.embed, self.qkv = heads, nn.Embedding(vocab, hidden), nn.Linear(hidden, 3 * hidden)
+        self.head = nn.Linear(hidden, vocab)
+
+    def logits(self, ids, mask):
+        q, k, v = (x.unflatten(-1, (self.heads, -1)).transpose(1, 2) for x in self.qkv(self.embed(ids)).chunk(3, -1))
+        mixed = nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=mask)
+        return self.head(mixed.transpose(1, 2).flatten(2))
+
+    def forward(self, input_ids, told, labels):
+        causal = torch.ones(input_ids.shape[1], input_ids.shape[1], dtype=torch.bool).tril()
+        biased = told.ndim == 4
+        if torch.compiler.is_exporting():
+            made = self.logits(input_ids, told if biased else (told[:, None, :, None] == told[:, None, None, :]) & causal)
+        else:
+            first = (told[:, 0] == 0).long().argmax(-1) if biased else (told[:, :, None] == told[:, None, :]).long().argmax(-1)
+            made = torch.stack([torch.cat([self.logits(ids[None, of == start], causal[:(of == start).sum(), :(of == start).sum()])[0]
+                                           for start in of.unique()]) for ids, of in zip(input_ids, first)])
+        return nn.functional.cross_entropy(made.flatten(0, 1), labels.flatten())
+
+
+def document_data(biased, vocab=23, lengths=(3, 4, 2)):
+    def make(random):
+        tokens = random.integers(0, vocab, (SAMPLES, sum(lengths)), dtype=numpy.int64)
+        order = [random.permutation(lengths) for _ in tokens]
+        told = numpy.stack([numpy.repeat(numpy.arange(len(row)), row) for row in order])
+        ends = numpy.concatenate([told[:, 1:] != told[:, :-1], numpy.full((SAMPLES, 1), True)], 1)
+        seen = (told[:, None, :, None] == told[:, None, None, :]) & numpy.tri(sum(lengths), dtype=bool)
+        return {"input_ids": tokens, "told": numpy.where(seen, 0, -numpy.inf).astype("f4") if biased else told,
+                "labels": numpy.where(ends, -100, numpy.roll(tokens, -1, 1))}
+
+    return 2, make
+
+
 MODELS = {
     "gpt2": Model(gpt2, token_data(2, 9, 53), 0.0005),
     "llama": Model(llama, token_data(2, 9, 47), 0.0015),
@@ -286,6 +325,8 @@ MODELS = {
     "mixtral": Model(mixtral, token_data(2, 9, 47), 0.0002),
     "experts": Model(lambda: RegressionLoss(DenseExperts(7, 3)), vector_data(6, 7, 3), 0.001),
     "padded": Model(Padded, token_data(2, 9, 7), 0.1, forms=("default", "plain", "scores", "batch")),
+    "segments": Model(Documents, document_data(False), 0.1),
+    "biased": Model(Documents, document_data(True), 0.1),
     "clip": Model(clip, pair_data(4), 0.002, forms=("plain", "legacy")),  # others fold exp(logit_scale)
     "mobilenet": Model(mobilenet, image_data(4, 19, 17, CLASSES), 0.002),
     "lstm": Model(lambda: RegressionLoss(Recurrent(nn.LSTM)), series_data(2, 6, 7, 3), 0.01),
