@@ -67,23 +67,21 @@ static inline struct rt_attend_part rt_attend_part_of(const struct rt_attend_siz
     return part;
 }
 
-/* Attention of few rows for each head of k and v: its keys are divided into pieces, each for the warps of a thread block,
- * so that there are thread blocks enough for a GPU. What each warp has summed is a row's two statistics and its e
- * elements, in f32. */
-#define RT_FLASH_ROWS   16  /* few: at most so many ... */
-#define RT_FLASH_KEYS   256 /* ... of so many keys at least; and so many of a piece */
+/* Attention of few rows for each head of k and v: its keys are divided into pieces, each for the warps of a thread
+ * block, so that there are thread blocks enough for a GPU. What each warp has summed is a row's two statistics and its
+ * e elements, in f32. */
+#define RT_FLASH_ROWS   16  /* few: at most so many */
+#define RT_FLASH_KEYS   256 /* of a piece, unless there are fewer keys, or heads enough */
 #define RT_FLASH_WARPS  4
 #define RT_FLASH_BLOCKS 512
-static inline bool rt_flash_is_few(int64_t rows, int64_t s) {
-    return rows <= RT_FLASH_ROWS && s >= RT_FLASH_KEYS;
-}
 static inline int64_t rt_flash_pieces(int64_t heads, int64_t s) {
-    const int64_t most = heads < RT_FLASH_BLOCKS ? RT_FLASH_BLOCKS / heads : 1;
-    return s / RT_FLASH_KEYS < most ? s / RT_FLASH_KEYS : most;
+    const int64_t most = heads < RT_FLASH_BLOCKS ? RT_FLASH_BLOCKS / heads : 1, pieces = s / RT_FLASH_KEYS;
+    return pieces < 1 ? 1 : pieces < most ? pieces : most;
 }
 /* For up to `rows` rows of each of up to `heads` heads of up to s keys. */
 static inline int64_t rt_flash_bytes(int64_t heads, int64_t rows, int64_t s, int64_t e) {
-    const int64_t few = rows < RT_FLASH_ROWS ? rows : RT_FLASH_ROWS, all = heads * (s / RT_FLASH_KEYS);
+    const int64_t pieces = s < RT_FLASH_KEYS ? 1 : s / RT_FLASH_KEYS, all = heads * pieces;
+    const int64_t few = rows < RT_FLASH_ROWS ? rows : RT_FLASH_ROWS;
     const int64_t most = heads < RT_FLASH_BLOCKS ? RT_FLASH_BLOCKS : heads; /* thread blocks */
     return (all < most ? all : most) * few * RT_FLASH_WARPS * (e + 2) * (int64_t)sizeof(float);
 }

@@ -8,6 +8,10 @@
  *
  * If calls choose sizes (ir/open.h), launches are those of the sizes. A segment is launched when sizes occur for the
  * first time, since they may not occur again, and captured the second time. The graphs that were used last are kept.
+ * Where sizes are new again and again, as those of a cache that grows with each token, launches differ in arguments
+ * alone: the segment has one more graph, which is captured each time and takes over the executable one of the sizes
+ * before (cudaGraphExecUpdate). Capturing a launch takes less time than launching, and the GPU does not wait between
+ * kernels.
  *
  * If ranks are threads of one process, the host takes part in their communication. A segment is then several graphs,
  * divided at communication calls, which are recorded and repeated between the graphs at each replay. */
@@ -338,9 +342,22 @@ static int begin_piece(struct rt *rt) {
     return RT_OK;
 }
 
+/* Makes the graph executable: by what is to spare, if that has the same nodes. */
+static cudaError_t instantiate(struct rt *rt, cudaGraphExec_t *exec, cudaGraph_t made) {
+    cudaGraphExecUpdateResultInfo result;
+    cudaGraphExec_t *spare = &own_of(rt)->spare;
+    if (*spare && cudaGraphExecUpdate(*spare, made, &result) == cudaSuccess) {
+        *exec = *spare;
+        *spare = NULL;
+        return cudaSuccess;
+    }
+    cudaGetLastError();
+    return cudaGraphInstantiate(exec, made, 0);
+}
+
 /* Ends the capture; its graph becomes a piece and is launched. */
 static int launch_piece(struct rt *rt, rt_cuda_piece *piece, cudaGraph_t made) {
-    const cudaError_t launched = rt_cuda_of(rt)->error, error = cudaGraphInstantiate(&piece->exec, made, 0);
+    const cudaError_t launched = rt_cuda_of(rt)->error, error = instantiate(rt, &piece->exec, made);
     cudaGraphDestroy(made);
     if (launched != cudaSuccess) return rt_fail_cuda(rt, launched, "a kernel could not be launched");
     if (error != cudaSuccess) return rt_fail_cuda(rt, error, "a segment's graph could not be made");
@@ -414,6 +431,7 @@ static int replay(struct rt *rt, const rt_cuda_graph *graph) {
 
 /* Graphs of a segment, each for one combination of slots and sizes; for further combinations of slots its kernels are
  * launched. */
+#define RT_STEADY_MOVES 3 /* new sizes in a row from which on they are taken to be new each time */
 #ifndef RT_MOST_GRAPHS
 #define RT_MOST_GRAPHS RT_MOST_COMBINATIONS
 #endif
@@ -425,18 +443,24 @@ static int launch(struct rt *rt, const struct rt_segment *segment) {
 
 /* The sizes are the first extents. */
 static bool is_current(struct rt *rt, const rt_cuda_graph *graph) {
-    bool same = !memcmp(graph->slot, rt->slot, sizeof graph->slot) && graph->sums == rt_sums_variant(rt);
+    bool same =
+        !graph->moves && !memcmp(graph->slot, rt->slot, sizeof graph->slot) && graph->sums == rt_sums_variant(rt);
     for (int s = 0; s < rt->program->nsizes; s++) same = same && graph->sizes[s] == rt->extents[s];
     return same;
 }
 
 /* Unlinks the graph of the segment for the current slots and sizes; NULL: there is none. *n: the others, *last: where
- * the last of them is linked. */
-static rt_cuda_graph *take_graph(struct rt *rt, const struct rt_segment *segment, int *n, rt_cuda_graph ***last) {
+ * the last of them is linked; *moves: the one for sizes that are new again and again. */
+static rt_cuda_graph *take_graph(struct rt *rt, const struct rt_segment *segment, int *n, rt_cuda_graph ***last,
+                                 rt_cuda_graph **moves) {
     *n = 0;
     for (rt_cuda_graph **at = &own_of(rt)->graphs; *at; at = &(*at)->next) {
         rt_cuda_graph *graph = *at;
         if (graph->segment != segment) continue;
+        if (graph->moves) {
+            *moves = graph;
+            continue;
+        }
         if (is_current(rt, graph)) return *at = graph->next, graph;
         *last = at;
         ++*n;
@@ -454,12 +478,38 @@ static rt_cuda_graph *new_graph(struct rt *rt, const struct rt_segment *segment)
     return graph;
 }
 
+/* That of the segment for sizes that are new again and again. */
+static rt_cuda_graph *moving_graph(struct rt *rt, const struct rt_segment *segment) {
+    rt_cuda_graph *graph = new_graph(rt, segment);
+    if (!graph) return NULL;
+    graph->moves = 1;
+    graph->next = own_of(rt)->graphs;
+    return own_of(rt)->graphs = graph;
+}
+
 /* A graph that is executing is freed when it is complete. */
 static void drop_graph(rt_cuda_graph **at) {
     rt_cuda_graph *graph = *at;
     *at = graph->next;
     free_pieces(graph);
     free(graph);
+}
+
+/* Runs a segment whose sizes are new. */
+static int move(struct rt *rt, rt_cuda_graph *graph) {
+    rt_cuda_private *own = own_of(rt);
+    if (graph->moves++ < RT_STEADY_MOVES) return launch(rt, graph->segment);
+    const bool divided = graph->first && graph->first->next; /* by calls of the host: it is launched from now on */
+    if (divided) return launch(rt, graph->segment);
+    if (graph->first) {
+        own->spare = graph->first->exec;
+        graph->first->exec = NULL;
+    }
+    free_pieces(graph);
+    const int status = capture(rt, graph);
+    if (own->spare) cudaGraphExecDestroy(own->spare);
+    own->spare = NULL;
+    return status;
 }
 
 static int forget_plans(struct rt *rt) {
@@ -475,13 +525,13 @@ static int forget_plans(struct rt *rt) {
 
 static int run(struct rt *rt, const struct rt_segment *segment) {
     rt_cuda_private *own = own_of(rt);
-    rt_cuda_graph **last = NULL;
+    rt_cuda_graph **last = NULL, *moves = NULL;
     int others;
     RT_CUDA_TRY(rt, cudaSetDevice(own->number));
     if (rt_is_watched(rt)) return launch(rt, segment);
     RT_TRY(forget_plans(rt));
     const bool open = rt->program->nsizes > 0;
-    rt_cuda_graph *graph = take_graph(rt, segment, &others, &last);
+    rt_cuda_graph *graph = take_graph(rt, segment, &others, &last, &moves);
     const bool known = graph != NULL;
     if (!known && others >= RT_MOST_GRAPHS && !open) return launch(rt, segment);
     if (!known && others >= RT_MOST_GRAPHS) drop_graph(last);
@@ -489,8 +539,11 @@ static int run(struct rt *rt, const struct rt_segment *segment) {
     if (!graph) return rt_fail(rt, RT_ERROR_SYSTEM, "out of memory");
     graph->next = own->graphs;
     own->graphs = graph;
+    if (known && moves) moves->moves = 1;
     if (graph->first) return replay(rt, graph);
-    return known || !open ? capture(rt, graph) : launch(rt, segment);
+    if (known || !open) return capture(rt, graph);
+    if (!moves && !(moves = moving_graph(rt, segment))) return rt_fail(rt, RT_ERROR_SYSTEM, "out of memory");
+    return move(rt, moves);
 }
 
 static int report_fault(struct rt *rt) {

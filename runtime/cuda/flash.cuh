@@ -467,9 +467,10 @@ static __global__ void __launch_bounds__(rt_flash_tiles<E, D>::threads, rt_flash
     }
 }
 
-/* Decoding: few rows that share a head of k and v. The keys are divided among thread blocks and their warps (Dao et al.,
- * "Flash-Decoding for long-context inference", 2023); a group of threads reads a key's line 16 bytes each, as many keys
- * at a time as a warp has groups. What each warp has summed is in scratch, in order, and is added by a second kernel. */
+/* Decoding: few rows that share a head of k and v. The keys are divided among thread blocks and their warps (Dao et
+ * al., "Flash-Decoding for long-context inference", 2023); a group of threads reads a key's line 16 bytes each, as many
+ * keys at a time as a warp has groups. What each warp has summed is in scratch, in order, and is added by a second
+ * kernel. */
 template <class E, int D> struct rt_flash_few {
     using T = typename E::type;
     static constexpr int width = RT_WIDTH(T), lanes = D / width, keys = RT_WARP / lanes; /* keys: of a warp at a time */
@@ -586,6 +587,7 @@ static inline __device__ rt_exponentials<float> rt_flash_sink(const rt_flash<typ
 
 template <class E, int D, class T>
 static inline int rt_flash_few_rows(struct rt *rt, const rt_flash<T> &call, const rt_strided<T> &y, float *stats) {
+    if (call.heads == 0) return RT_OK;
     const int pieces = (int)rt_flash_pieces(call.heads, call.s), count = pieces * RT_FLASH_WARPS;
     const uint32_t blocks = call.heads * (uint32_t)pieces;
     float *const parts = (float *)rt->arena[RT_SCRATCH];
@@ -644,12 +646,13 @@ RT_FAMILY int rt_flash_attention(struct rt *rt, const rt_strided<T> &y, float *s
                                    .y = rt_operand_of(y),
                                    .stats = stats,
                                    .shape = shape};
-    const int status = rt_library_attends(rt, all);
+    const rt_flash<T> call = rt_flash_of<T>(q, k, v, keep, bias, sink, shape);
+    const bool few = (int64_t)call.group * call.t <= RT_FLASH_ROWS && !shape.more_before && !shape.more_behind;
+    /* The library makes a graph of each number of keys, which takes longer than a step of decoding. */
+    const int status = few && rt->program->nsizes ? -1 : rt_library_attends(rt, all);
     if (status >= 0) return status;
     if (!rt_flash_fits(shape)) return rt_note(rt, cudaErrorInvalidValue);
-    const rt_flash<T> call = rt_flash_of<T>(q, k, v, keep, bias, sink, shape);
-    if (rt_flash_is_few(call.group * (int64_t)call.t, call.s) && !shape.more_before && !shape.more_behind)
-        return rt_flash_few_rows<E, D>(rt, call, y, stats);
+    if (few) return rt_flash_few_rows<E, D>(rt, call, y, stats);
     const uint32_t blocks = call.heads * call.group * (uint32_t)((call.t + S::rows - 1) / S::rows);
     return rt_launch(rt, rt_flash_kernel<E, D>, blocks, S::threads, call, y, stats, blocks);
 }

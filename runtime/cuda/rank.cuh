@@ -41,6 +41,7 @@ struct rt_cuda_graph {
     size_t slot[RT_SLOT_SETS];   /* as in struct rt */
     int sums;                    /* rt_sums_variant */
     int64_t sizes[RT_MAX_SIZES]; /* 0 behind those of the program */
+    int moves;                   /* > 0: how many sizes in a row were new; its pieces are those of the last of them */
     rt_cuda_piece *first;        /* NULL: it was launched, and nothing is recorded yet */
     rt_cuda_graph *next;
 };
@@ -55,6 +56,7 @@ struct rt_cuda_private {
     int number;            /* of the GPU */
     rt_cuda_graph *graphs; /* the last one used first */
     rt_cuda_piece **next;  /* where to append the piece being captured; NULL: not capturing */
+    cudaGraphExec_t spare; /* which that piece may take over */
     double *mailbox;       /* pinned */
     rt_cuda_mail mail[RT_MAIL];
     int nmail;

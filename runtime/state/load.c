@@ -93,8 +93,8 @@ static const struct rt_json *list_of(const struct rt_json *root, const char *key
     return list && list->kind == RT_JSON_ARRAY ? list : NULL;
 }
 
-/* Entries of "tensors" correspond to the program's weights, in order; "weight" of each is an index into "weights", where
- * the matrices of the first adapter are followed by those of the others. */
+/* Entries of "tensors" correspond to the program's weights, in order; "weight" of each is an index into "weights",
+ * where the matrices of the first adapter are followed by those of the others. */
 static int find_entries(struct load_slices *slices, const struct rt_json *tensors, const struct rt_json **entries,
                         int64_t n) {
     const struct rt *rt = slices->rt;

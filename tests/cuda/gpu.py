@@ -67,6 +67,7 @@ def products(_):
     for dtype in ("f32", "f64", "bf16", "fp16"):
         yield dtype, ["tests/cuda/finish.py", dtype]
     yield "fp8", ["tests/cuda/fp8.py", "mixed"]
+    yield "small weights", ["tests/cuda/small_weights.py"]
 
 
 def attention(_):

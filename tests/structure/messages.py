@@ -2,7 +2,7 @@
 """What pipeline stages of GPT-2 (rankc's own configuration) send to each other in a training step, by hand: for each
 micro-batch and boundary the residual stream and its gradient; from the last stage to the first the gradient of the
 table of words, which both read, for each micro-batch or once a step (--tied-gradients), and back once its new value.
-Beyond these, a few numbers of the norm.
+Beyond these, a few numbers of the norm. On this machine stages end with layers (on one with faster links those of four do not).
 
     messages.py --rankc RANKC"""
 import itertools
@@ -19,7 +19,7 @@ CASES = [(2, 4, "1f1b"), (4, 8, "1f1b"), (4, 8, "gpipe"), (4, 8, "zb-h1"), (3, 6
 
 def sent(rankc, stages, micro_batches, schedule, tied):
     plan = json_of(rankc, "plan", "--model-config", "gpt2", "--dim", "batch=1", "--pas", f"pp:pipeline={stages}", "--accumulate",
-                   micro_batches, "--schedule", schedule, "--tied-gradients", tied, "--machine", "h100", "--json", "-q")
+                   micro_batches, "--schedule", schedule, "--tied-gradients", tied, "--machine", "a100-40", "--json", "-q")
     return sum(c["bytes"] for c in plan["communication"] if c["kind"] == "send_recv")
 
 

@@ -6,8 +6,8 @@
  *
  * The values of an adapter for these matrices are a set. A and B end with zeros where its r is smaller, and are zeros
  * where it adapts nothing. B contains the scale, which differs between adapters, so that the graph has none. Sets have
- * equal sizes and lie one after the other: the graph says where a matrix lies in set 0, and set i has it i * stride bytes
- * further. They lie at the beginning of the file of constants; with --weights copy each has slices of its own. */
+ * equal sizes and lie one after the other: the graph says where a matrix lies in set 0, and set i has it i * stride
+ * bytes further. They lie at the beginning of the file of constants; with --weights copy each has slices of its own. */
 #include "frontend/driver/files/adapter_sets.h"
 
 #include <string.h>

@@ -48,7 +48,6 @@ static int strange(const struct sliced_weights *weights) {
                       arena_printf(weights->arena, "%s/manifest.json", weights->directory), "\"weights\" is invalid");
 }
 
-
 /* The number of elements of an entry's tensor, -1 if its shape is invalid. */
 static int64_t count_of(const struct rt_json *entry) {
     const struct rt_json *shape = list_of(entry, "shape");
