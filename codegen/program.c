@@ -519,6 +519,7 @@ static void bind_training(struct tmpl_env *env, const struct graph *graph, const
     tmpl_setf(env, "metrics", "%d", graph->nmetrics - ports_input_gradients(graph));
     tmpl_setf(env, "lr", "%.17g", named_options_value(&training->optimizer.options, "lr", 0));
     tmpl_setf(env, "clip_grad_norm", "%.17g", training->clip_grad_norm);
+    tmpl_set(env, "averages", training->ema > 0 ? "yes" : "");
     tmpl_set(env, "elements",
              graph->loss_elements ? arena_printf(graph->arena, "%lld", (long long)graph->loss_elements) : "");
     tmpl_setf(env, "schedule", "%s, %lld, %lld, %.17g, %lld", rt_lr_schedule_rows[training->lr_schedule.kind].id,

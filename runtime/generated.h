@@ -20,7 +20,7 @@
 extern "C" {
 #endif
 
-#define RT_FORMAT 28 /* version of struct rt_program; a program of another version is refused: RT_ERROR_MISMATCH */
+#define RT_FORMAT 29 /* version of struct rt_program; a program of another version is refused: RT_ERROR_MISMATCH */
 
 /* What open sizes are made of (ir/open.h), beside C's own operators. */
 static inline int64_t lesser(int64_t a, int64_t b) {
@@ -201,7 +201,8 @@ struct rt_training {
     /* Output 0 is the sum of a loss over a micro-batch, divided by this number, and output 1 the sum of the weights of
      * its elements: the loss of a step is the mean over all that count in it. 0: output 0 is the loss. */
     int64_t elements;
-    double lr; /* before the schedule's factor */
+    bool averages; /* the update phase exchanges parameters and their averages if control RT_TRAINING is 0 */
+    double lr;     /* before the schedule's factor */
     struct rt_lr_schedule schedule;
 };
 

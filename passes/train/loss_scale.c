@@ -47,7 +47,7 @@ int loss_scale_begin(struct build *builder, const struct amp *amp) {
 }
 
 struct loss_scale loss_scale_find(struct build *builder, const struct amp *amp) {
-    struct loss_scale found = {-1, -1, -1, -1};
+    struct loss_scale found = {-1, -1, -1, -1, -1};
     /* a module's user scales what he gives */
     if (amp->loss_scale == 0 || graph_gradient_inputs(builder->graph)) return found;
     found.exponent = find_state(builder->graph, EXPONENT);
@@ -70,8 +70,11 @@ int loss_scale_judge(struct build *builder, const struct amp *amp, struct loss_s
     return 0;
 }
 
-static int change(struct build *builder, struct build_scope *scope, int state, const char *text) {
+static int change(struct build *builder, const struct loss_scale *scale, struct build_scope *scope, int state,
+                  const char *text) {
     int value = build_expr(builder, scope, text);
+    if (value >= 0 && scale->updates >= 0)
+        value = build(builder, OP_Where, 3, (int[]){scale->updates, value, state}, 0, NULL);
     if (value >= 0) graph_add_update(builder->graph, state, value);
     return value < 0 ? -1 : 0;
 }
@@ -81,15 +84,15 @@ int loss_scale_end(struct build *builder, const struct amp *amp, const struct lo
     if (!amp->skip) return 0;
     build_scope_tensor(&scope, "good", scale->good);
     build_scope_tensor(&scope, "skipped", scale->skipped);
-    if (change(builder, &scope, scale->skipped, "good ? skipped : skipped + 1") < 0) return -1;
+    if (change(builder, scale, &scope, scale->skipped, "good ? skipped : skipped + 1") < 0) return -1;
     if (scale->exponent < 0) return 0;
     int streak = add_state(builder, "loss_scale.streak");
     build_scope_tensor(&scope, "streak", streak);
     build_scope_tensor(&scope, "exponent", scale->exponent);
     build_scope_number(&scope, "interval", amp->growth_interval);
     build_scope_number(&scope, "most", largest_exponent(amp));
-    if (change(builder, &scope, streak, "good && streak + 1 < interval ? streak + 1 : 0") < 0) return -1;
-    return change(builder, &scope, scale->exponent,
+    if (change(builder, scale, &scope, streak, "good && streak + 1 < interval ? streak + 1 : 0") < 0) return -1;
+    return change(builder, scale, &scope, scale->exponent,
                   "grown = min(exponent + 1, max(exponent, most)); "
                   "good ? (streak + 1 < interval ? exponent : grown) : exponent - 1");
 }

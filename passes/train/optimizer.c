@@ -6,7 +6,13 @@
  * of the scale units and computes the global norm of the means over all real micro-batches. The update phase multiplies
  * gradients by one factor, for mean and clipping, and applies the optimizer. All of these are ordinary nodes, so a plan
  * splits and reduces them like the forward graph: the norm of split parameters is a partial sum. The runtime calls the
- * phases one by one, and so may a user's program. */
+ * phases one by one, and so may a user's program.
+ *
+ * Note [Exchange]
+ * Evaluations with --ema need the averages where the parameters lie. If control `training` is 0, the update phase
+ * exchanges the two and changes no other state; a second exchange restores both bit for bit. Plans divide and gather
+ * the results as those of an update. Before the first update that is not skipped there are no averages, and it does
+ * nothing. */
 #include "passes/train/training.h"
 
 #include <math.h>
@@ -34,10 +40,12 @@ struct optimizing {
     struct build_known *known;
     VEC(struct group) groups;
     struct loss_scale scale;
-    int tensors;  /* before this pass */
-    int *readers; /* per tensor of these: nodes, outputs and parameters that read it as a gradient */
-    int mean;     /* the factor from sums of gradients to means, f64 */
-    int clip;     /* the factor by which the update multiplies sums of gradients, f64 */
+    int tensors;   /* before this pass */
+    int *readers;  /* per tensor of these: nodes, outputs and parameters that read it as a gradient */
+    int mean;      /* the factor from sums of gradients to means, f64 */
+    int clip;      /* the factor by which the update multiplies sums of gradients, f64 */
+    int takes;     /* bool: states take their new values; -1: they always do */
+    int exchanges; /* bool: parameters and averages take each other's values (Note [Exchange]) */
 };
 
 static int add_state(struct optimizing *o, const char *name, int like, bool gradient) {
@@ -240,6 +248,21 @@ static int count_step(struct optimizing *o) {
     return o->scale.skipped < 0 ? step : build2(&o->builder, OP_Sub, step, o->scale.skipped);
 }
 
+/* Finds when the update phase changes states, and when it exchanges parameters and averages. */
+static int find_exchange(struct optimizing *o) {
+    struct build_scope scope = {.dtype = RT_F64};
+    const int step = o->training->ema > 0 ? count_step(o) : -1;
+    o->takes = o->scale.good;
+    if (o->training->ema <= 0) return 0;
+    build_scope_tensor(&scope, "training", graph_control(o->graph, RT_TRAINING));
+    build_scope_tensor(&scope, "step", step);
+    if (step < 0 || (o->scale.updates = build_expr(&o->builder, &scope, "training > 0")) < 0) return -1;
+    o->exchanges = build_expr(&o->builder, &scope, "training <= 0 && step >= 1");
+    o->takes = o->scale.good < 0 ? o->scale.updates : build2(&o->builder, OP_And, o->scale.good, o->scale.updates);
+    name_as(o, o->exchanges, "optimizer", "exchanges");
+    return o->exchanges < 0 || o->takes < 0 ? -1 : 0;
+}
+
 /* A column of the optimizer's row, and what --ema adds to it: torch.optim.swa_utils.AveragedModel with
  * get_ema_multi_avg_fn, whose average begins as the parameter after the first step. */
 static const char *with_average(const struct optimizing *o, const char *column, const char *added) {
@@ -372,7 +395,7 @@ static int store(struct optimizing *o, const struct kept *kept, int value, const
     int results[2] = {-1, -1};
     if (kept->scales < 0)
         results[0] = build_cast(&o->builder, value, o->graph->tensors.at[kept->tensor].dtype);
-    else if (build_many(&o->builder, OP_QuantizeBlocks, 4, (int[]){kept->tensor, kept->scales, value, o->scale.good}, 2,
+    else if (build_many(&o->builder, OP_QuantizeBlocks, 4, (int[]){kept->tensor, kept->scales, value, o->takes}, 2,
                         results, 1, &kept->has_sign) < 0)
         return -1;
     if (results[0] < 0) return -1;
@@ -490,9 +513,9 @@ static int assign(struct optimizing *o, struct build_scope *scope, const struct 
     const char *name = arena_copy(o->graph->arena, statement, strcspn(statement, " "));
     int value = value_of_statement(o, scope, name, statement), i = kept->all.n - 1;
     while (i >= 0 && strcmp(kept->all.at[i].name, name) != 0) i--;
-    if (value < 0 || o->scale.good < 0 || i < 0 || kept->all.at[i].scales >= 0) return value;
+    if (value < 0 || o->takes < 0 || i < 0 || kept->all.at[i].scales >= 0) return value;
     int old = old_value(o, &kept->all.at[i], scope->dtype);
-    value = old < 0 ? -1 : build(&o->builder, OP_Where, 3, (int[]){o->scale.good, value, old}, 0, NULL);
+    value = old < 0 ? -1 : build(&o->builder, OP_Where, 3, (int[]){o->takes, value, old}, 0, NULL);
     build_scope_tensor(scope, name, value);
     return value;
 }
@@ -516,6 +539,16 @@ static void name_extents(const struct optimizing *o, const struct parameter *p, 
     build_scope_number(scope, "columns", (double)weight->dims[!turned]);
 }
 
+/* New values of the parameter, "p", and of its average, from its own new value and its old one. The average is computed
+ * from p, which Note [One pass] in fuse_elementwise.c needs. */
+static int average(struct optimizing *o, struct build_scope *scope) {
+    build_scope_tensor(scope, "exchanges", o->exchanges);
+    build_scope_tensor(scope, "takes", o->takes);
+    return build_expr(&o->builder, scope,
+                      "p = exchanges ? ema : p; "
+                      "ema = exchanges ? old_p : (takes ? ema + fade * (p - ema) : ema); ema");
+}
+
 /* New values of the parameter and its states. */
 static int update(struct optimizing *o, struct parameter *p) {
     struct group *group = group_of(o, p);
@@ -536,9 +569,11 @@ static int update(struct optimizing *o, struct parameter *p) {
         if (value < 0) return -1;
         build_scope_tensor(&scope, kept.all.at[i].name, value);
     }
+    build_scope_tensor(&scope, "old_p", value_of(&scope, "p"));
     bool decays = named_options_value(&group->optimizer->options, "weight_decay", 0) != 0;
     if (decays && build_expr(&o->builder, &scope, arena_printf(o->graph->arena, "%s p", row->decay)) < 0) return -1;
-    if (assign_all(o, &scope, &kept, with_average(o, row->update, " ema = ema + fade * (p - ema);")) < 0) return -1;
+    if (assign_all(o, &scope, &kept, row->update) < 0) return -1;
+    if (o->training->ema > 0 && average(o, &scope) < 0) return -1;
     const char *owner = o->graph->tensors.at[p->weight].name;
     int status = 0;
     for (int i = 0; i < kept.all.n && !status; i++)
@@ -605,8 +640,10 @@ int pass_optimizer(struct graph *graph, const struct pass_context *context) {
     if ((norm = give_norm(&o)) < 0) return -1;
     graph_set_phase(graph, reduce, PHASE_REDUCE);
     int update_first = graph->order.n;
-    if (loss_scale_judge(&o.builder, &context->training->amp, &o.scale, norm) < 0 || clip(&o, norm) < 0) return -1;
-    name_as(&o, o.scale.good, "optimizer", "good");
+    if (loss_scale_judge(&o.builder, &context->training->amp, &o.scale, norm) < 0 || clip(&o, norm) < 0 ||
+        find_exchange(&o) < 0)
+        return -1;
+    name_as(&o, o.takes, "optimizer", "good");
     if (each(&o, "update", update) < 0) return -1;
     o.builder.node = "loss_scale";
     if (loss_scale_end(&o.builder, &context->training->amp, &o.scale) < 0) return -1;

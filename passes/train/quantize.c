@@ -333,7 +333,11 @@ static int make_ring(struct quantizing *q, struct ring *ring) {
     struct build_scope scope = {.dtype = RT_F64};
     build_scope_tensor(&scope, "step", graph_control(q->builder.graph, RT_STEP));
     build_scope_number(&scope, "length", (double)length);
-    int at = build_expr(&q->builder, &scope, "fmod(step, length)");
+    /* at no position in an exchange (Note [Exchange] in optimizer.c) */
+    const bool exchanges = q->training->ema > 0;
+    build_scope_tensor(&scope, "training", graph_control(q->builder.graph, RT_TRAINING));
+    int at =
+        build_expr(&q->builder, &scope, exchanges ? "training > 0 ? fmod(step, length) : -1" : "fmod(step, length)");
     return ring->at = at < 0 ? -1 : build_cast(&q->builder, at, RT_F32);
 }
 

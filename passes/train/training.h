@@ -188,6 +188,7 @@ struct loss_scale {
     int exponent; /* STATE: the scale is amp->loss_scale * 2^exponent */
     int scale;
     int good;    /* bool: all gradients of the step are finite */
+    int updates; /* bool: the update phase is that of a step (Note [Exchange] in optimizer.c); -1: it always is */
     int skipped; /* STATE: number of steps skipped so far */
 };
 

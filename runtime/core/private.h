@@ -297,6 +297,10 @@ int rt_give_micro_batch(struct rt *rt, void *const *outputs, int micro);
 /* What the training step that has just ended returns; losses: of this scale unit's micro-batches. Collective. */
 int rt_find_train_result(struct rt *rt, const double *losses, struct rt_train_result *result);
 
+/* Exchanges the parameters and their averages, if the program has them: before inference with the averages, and again
+ * after it, which restores both. To be called between training steps. Collective over the job's ranks. */
+int rt_exchange_averages(struct rt *rt);
+
 /* The number of a scale unit's micro-batch among those of all scale units. */
 static inline int64_t rt_numbered(const struct rt *rt, int64_t micro) {
     return micro * rt->units->size + rt->unit;

@@ -273,6 +273,7 @@ static int begin_update(struct rt *rt, void *context, int micro) {
     const struct training_call *call = context;
     if (private->inspect && call->samples) RT_TRY(inspect(rt, call));
     const double factor = rt_lr_factor(&private->schedule, ++private->trained);
+    private->control[RT_TRAINING] = 1;
     private->control[RT_STEP] = (double)private->trained;
     private->control[RT_FACTOR] = factor;
     private->control[RT_LR] = private->lr * factor;
@@ -407,6 +408,21 @@ int rt_train_batch(struct rt *rt, const void *const *inputs, void *const *output
     struct training_call call = {.batch = inputs, .outputs = outputs, .losses = rt->internal->losses};
     RT_TRY(train(rt, REDUCE | UPDATE, &call));
     return rt_find_train_result(rt, rt->internal->losses, result ? result : &unread);
+}
+
+static int begin_exchange(struct rt *rt, void *context, int micro) {
+    rt->internal->control[RT_TRAINING] = 0;
+    rt->internal->control[RT_STEP] = (double)rt->internal->trained;
+    return RT_OK;
+}
+
+int rt_exchange_averages(struct rt *rt) {
+    static const struct rt_around around[PHASES] = {[PHASE_UPDATE] = {begin_exchange, NULL}};
+    const struct rt_call call = {UPDATE, 1, around, NULL};
+    RT_TRY(check_trains(rt));
+    if (!rt->program->training->averages) return RT_OK;
+    const int threads = rt_begin_step(rt);
+    return rt_end_step(rt, threads, rt_execute(rt, &call));
 }
 
 /* The caller's tensors of a forward or backward call. */

@@ -272,17 +272,22 @@ static int save_once(struct trainer *t, bool wait) {
     return status ? fail_rank(t->self, t->rt, status) : RT_OK;
 }
 
-/* Collective: checks whether any rank was asked to stop; if so, saves a checkpoint. A checkpoint that all ranks have
- * written in the background gets its name. */
-static int check_stop(struct trainer *t) {
+/* Collective: checks whether any rank was asked to stop. If none was, a checkpoint that all ranks have written in the
+ * background gets its name. */
+static int find_stop(struct trainer *t) {
     struct rt_comm *comm = t->rt->comm;
     const int32_t mine[] = {stop_requested(), !rt_save_is_written(t->rt)};
     int32_t any[2] = {0};
     int status = comm->driver->all_reduce(comm, any, mine, 2, RT_I32, RT_MAX);
     if (status) return fail_rank(t->self, t->rt, rt_fail_comm(t->rt, comm, status));
     t->stopping = any[0] != 0;
-    if (t->stopping) return save_once(t, true);
-    return any[1] ? RT_OK : finish_save(t);
+    return any[1] || t->stopping ? RT_OK : finish_save(t);
+}
+
+/* The same; saves a checkpoint if the run is to stop. */
+static int check_stop(struct trainer *t) {
+    RT_TRY(find_stop(t));
+    return t->stopping ? save_once(t, true) : RT_OK;
 }
 
 static bool report_evaluation(const struct trainer *t, int64_t step, double loss, int64_t samples) {
@@ -338,17 +343,15 @@ static bool is_over(const struct trainer *t) {
     return t->options->early_stop && t->after_best >= t->options->early_stop;
 }
 
-/* Mean loss over the samples of the evaluation, or over all of their labels that count. Scale units take micro-batches
- * round-robin; a unit without one in the last round computes one that does not count. A signal ends an evaluation
- * without metrics, which would be incomplete; a resumed run makes it again. */
-static int evaluate(struct trainer *t) {
+/* Sums over the scale units the losses of the evaluation, their weights and the samples. Scale units take micro-batches
+ * round-robin; a unit without one in the last round computes one that does not count. A signal ends it early. */
+static int sum_evaluation(struct trainer *t, double sums[3]) {
     struct rt *rt = t->rt;
     const int64_t all = t->options->eval_steps ? t->options->eval_steps : feed_micro_batches(&t->eval);
     void **outputs = t->self->no_outputs;
-    double sums[3] = {0}; /* of the losses, of their weights, of the samples */
     for (int64_t first = 0; first < all; first += t->units) {
         const int64_t index = first + rt->unit < all ? first + rt->unit : first;
-        RT_TRY(check_stop(t));
+        RT_TRY(find_stop(t));
         if (t->stopping) return RT_OK;
         stop_allow(t->self->job, 3 * t->longest);
         RT_TRY(feed_read(&t->eval, t->self, 0, index));
@@ -361,9 +364,25 @@ static int evaluate(struct trainer *t) {
         sums[1] += weight * share;
         sums[2] += (double)feed_samples(&t->eval, index);
     }
-    RT_TRY(sum_units(t, sums, 3));
+    return sum_units(t, sums, 3);
+}
+
+static int exchange_averages(struct trainer *t) {
+    const int status = rt_exchange_averages(t->rt);
+    return status ? fail_rank(t->self, t->rt, status) : RT_OK;
+}
+
+/* Mean loss over the samples of the evaluation, or over all of their labels that count, with the averages of parameters
+ * if the program has them. A signal ends an evaluation without metrics, which would be incomplete; a resumed run makes
+ * it again. */
+static int evaluate(struct trainer *t) {
+    double sums[3] = {0};
+    RT_TRY(exchange_averages(t));
+    RT_TRY(sum_evaluation(t, sums));
+    RT_TRY(exchange_averages(t));
+    if (t->stopping) return t->options->eval_only ? RT_OK : save_once(t, true);
     if (t->self->first)
-        RT_TRY(check_written(t, report_evaluation(t, rt->internal->trained, sums[0] / sums[1], (int64_t)sums[2])));
+        RT_TRY(check_written(t, report_evaluation(t, t->rt->internal->trained, sums[0] / sums[1], (int64_t)sums[2])));
     return t->options->eval_only ? RT_OK : judge(t, sums[0] / sums[1]);
 }
 

@@ -4,7 +4,8 @@
     optimizers.py --rankc RANKC [--target c|cuda] [--plans PLAN;...] [OPTIMIZER...]
 
 Losses and gradient norms are within 1e-5 of PyTorch's in f64 at every step, whatever the plan, which `rankc verify` proves. So is,
-with --ema, the loss of the first micro-batch that the model has with the averages after the last step. Moments in 8 bits that a run
+with --ema, the loss of the first micro-batch that the model has with the averages after the last step, and the evaluations of the run
+and of a checkpoint, whose averages leave the steps between them as they are bit for bit. Moments in 8 bits that a run
 under the plan has saved are resumed by one rank."""
 import functools
 import itertools
@@ -12,7 +13,7 @@ import os
 import sys
 
 from harness import (COMM, HERE, Failed, call, compile_case, data_of, expect, folder_of, json_of, lines_of, model_of, names_of, needed,
-                     parser_of, plan_of, read_json, report)
+                     parser_of, plan_of, read_json, report, whole_micro_batches)
 from train import BOUND, differences
 
 with needed():
@@ -33,6 +34,31 @@ def averaged_loss(rankc, model, reference, work):
         inputs += ["--input", f"{name}={work}/{name}.npy"]
     call(rankc, "run", f"{work}/run", *inputs, "--output-dir", f"{work}/out", "-q")
     return float(np.load(f"{work}/out/loss.npy"))
+
+
+def evaluation_of(model, reference, out):
+    return [*data_of(model, reference["inputs"], "--eval-data"), *whole_micro_batches(out)]
+
+
+def steps_of(lines):
+    return [(line["loss"], line["grad_norm"]) for line in lines if "loss" in line]
+
+
+def check_evaluations(rankc, target, reference, out, log, work):
+    """The evaluations leave the run as it is, and that of a checkpoint is that of its step."""
+    model, plain, alone = reference["model"], f"{work}/plain.jsonl", f"{work}/alone.jsonl"
+    words, lines = [*COMM[target], "--threads", "1", "-q"], lines_of(log)
+    call(rankc, "train", out, *data_of(model, reference["inputs"]), "--steps", len(steps_of(lines)), "--log", plain, *words)
+    expect(steps_of(lines) == steps_of(lines_of(plain)), "evaluations with averages change training")
+    call(rankc, "train", out, *evaluation_of(model, reference, out), "--eval-only", "--checkpoint-dir", f"{work}/checkpoints", "--resume",
+         "10", "--log", alone, *words)
+    expect([line for line in lines if "eval_loss" in line and line["step"] == 10] == lines_of(alone), "another loss of the checkpoint")
+
+
+def evaluations(log, expected):
+    losses = [line["eval_loss"] for line in lines_of(log) if "eval_loss" in line]
+    expect(len(losses) == len(expected), f"{len(losses)} evaluations")
+    return [(f"evaluation {i}", ours, theirs, theirs) for i, (ours, theirs) in enumerate(zip(losses, expected))]
 
 
 def bytes_of_states(rankc, reference, plan):
@@ -67,12 +93,14 @@ def check(rankc, target, name, plan, work):
     expected = reference["steps"][str(plan_of(plan).units * accumulate)]["f64"]
     averages, in_blocks = "averaged_loss" in expected, "--moments-dtype" in reference["options"]
     saved = ["--checkpoint-dir", f"{work}/checkpoints", "--checkpoint-every", "10"] if averages or in_blocks else []
+    evaluates = [*evaluation_of(model, reference, out), "--eval-every", "5"] if averages else []
     call(rankc, "train", out, *data_of(model, reference["inputs"]), "--steps", str(len(expected["loss"])), "--log", log, "--threads", "1",
-         *COMM[target], *saved)
+         *COMM[target], *saved, *evaluates)
     found = differences(lines_of(log), expected, False, {})
     if averages:
         loss, theirs = averaged_loss(rankc, model, reference, work), expected["averaged_loss"]
-        found = itertools.chain(found, [("averages: loss", loss, theirs, theirs)])
+        found = itertools.chain(found, [("averages: loss", loss, theirs, theirs)], evaluations(log, expected["averaged_eval_loss"]))
+        check_evaluations(rankc, target, reference, out, log, work)
     if in_blocks:
         units = plan_of(plan).units * accumulate
         found = itertools.chain(found, resumed(rankc, target, reference, units, expected, work))

@@ -7,6 +7,7 @@ writes DIR/NAME.json (optimizers/ if there is no --out), per optimizer (all of t
 `rankc compile`, and for each number of micro-batches per step the losses and gradient norms of 20 steps, in f32 and in f64. It
 needs PyTorch 2.9 or later, torchvision, lion-pytorch and torchao."""
 import contextlib
+import copy
 import json
 import os
 import pathlib
@@ -52,18 +53,20 @@ class Muon(torch.optim.Muon):
 
 class Averaged:
     """AdamW, and an exponential moving average of the parameters."""
-    made = []  # the modules of averages
+    made = []
 
     def __init__(self, module, decay, **options):
         self.module, self.optimizer = module, torch.optim.AdamW(module.parameters(), **options)
         self.defaults, self.param_groups = self.optimizer.defaults, self.optimizer.param_groups
         self.zero_grad = self.optimizer.zero_grad
         self.average = torch.optim.swa_utils.AveragedModel(module, multi_avg_fn=torch.optim.swa_utils.get_ema_multi_avg_fn(decay))
-        self.made.append(self.average)
+        self.steps = []  # the averages after each step
+        self.made.append(self)
 
     def step(self):
         self.optimizer.step()
         self.average.update_parameters(self.module)
+        self.steps.append(copy.deepcopy(self.average))
 
 
 def in_own_precision(dtype):
@@ -104,10 +107,13 @@ class InBlocks:
                     blocks.copy_(self.optimizer.state[parameter][self.moment])
 
 
-def losses_of_averages(data, batch):
-    """The losses of the first micro-batch with the averages after the last step, in the order of training."""
-    arguments = [torch.from_numpy(value[:batch]) for value in data.values()]
-    return [module(*arguments).item() for module in Averaged.made]
+def losses_of_averages(average, data, batch):
+    """The losses of the first micro-batch, and of all whole micro-batches, with the averages after every fifth step."""
+    samples = len(next(iter(data.values()))) // batch * batch
+    micro_batches = [[torch.from_numpy(value[i:i + batch]) for value in data.values()] for i in range(0, samples, batch)]
+    with torch.no_grad():
+        losses = [[module(*arguments).item() for arguments in micro_batches] for module in average.steps[4::5]]
+    return {"averaged_loss": losses[-1][0], "averaged_eval_loss": [sum(row) / len(row) for row in losses]}
 
 
 # Rounded to codes, differences of f32's rounding are not small any more: two programs have the same codes in f64.
@@ -167,10 +173,10 @@ def main():
         module, data = make(model, case)
         reference = {"model": model, "batch": case.data[0], **reference_of(model, case, module, data, MICRO_BATCHES)}
         if Averaged.made:
-            averages = iter(losses_of_averages(data, case.data[0]))
+            averages = iter(Averaged.made)
             for runs in reference["steps"].values():
                 for run in runs.values():
-                    run["averaged_loss"] = next(averages)
+                    run.update(losses_of_averages(next(averages), data, case.data[0]))
             Averaged.made.clear()
         (options.out / f"{name}.json").write_text(json.dumps(reference) + "\n")
         print(name, reference["steps"][1]["f64"]["loss"][::6], flush=True)

@@ -325,6 +325,25 @@ def evaluated(bench):
         expect(numbers([line for line in lines if "loss" in line]) == numbers(plain), "evaluating changes training")
 
 
+def averaged(bench):
+    """Evaluations with the averages of --ema leave loss scales, histories of 8-bit floats and moments in blocks as they are. Before
+    the first step that is not skipped they are of the parameters themselves."""
+    skips = ["--optimizer", "sgd:lr=0.01", "--amp", "fp16:loss_scale=262144,growth_interval=3"]
+    every = ["--eval-every", "1", "--eval-steps", "2"]
+    for name, case, options in (("scaled", "mlp", skips), ("in-fp8", "mlp_fp8", ["--optimizer", "sgd:lr=0.02", "--fp8", "e4m3:history=2"]),
+                                ("in-blocks", "mlp_blocks", ["--optimizer", "adamw:lr=0.01", "--moments-dtype", "int8"])):
+        program = bench.compile(f"averaged-{name}", case=case, options=[*options, "--ema", "0.5"])
+        plain, lines = program.train(8), program.train(8, *program.data("--eval-data"), *every)
+        expect(numbers([line for line in lines if "loss" in line]) == numbers(plain), f"{name}: evaluating changes training")
+        expect([line.get("loss_scale") for line in lines if "loss" in line] == [line.get("loss_scale") for line in plain], name)
+        current = bench.compile(f"current-{name}", case=case, options=options)
+        found, others = ([line["eval_loss"] for line in run if "eval_loss" in line]
+                         for run in (lines, current.train(8, *current.data("--eval-data"), *every)))
+        steps = [line["step"] for line in plain if not line.get("skipped")]
+        expect(found[:steps[0]] == others[:steps[0]] and found[-1] != others[-1], f"{name}: {found} {others} {steps}")
+        expect((steps[0] > 1) == (name == "scaled"), f"{name}: {steps}")
+
+
 def told(bench):
     """--lr and --accumulate of a run do what they do to a compile, as far as the program can."""
     plain = bench.compile("plain", options=["--optimizer", "sgd:lr=0.02"])
@@ -807,7 +826,7 @@ def plain(path):
     return tensors
 
 
-CHECKS = [resume, rebuilt, parts, killed, damaged, flipped, format_1, broadcast, shuffled, evaluated, told, units, resized, resliced, restaged, recomputed, initial, overlapped, accumulated, refused, cut,
+CHECKS = [resume, rebuilt, parts, killed, damaged, flipped, format_1, broadcast, shuffled, evaluated, averaged, told, units, resized, resliced, restaged, recomputed, initial, overlapped, accumulated, refused, cut,
           loaded, moved, mirrored, converted, schedules]
 
 
