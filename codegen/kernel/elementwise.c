@@ -276,7 +276,7 @@ static bool bind_operands(struct loops *loops, struct tmpl_env *env) {
         int tensor = loops->node->inputs[k], output = output_at(loops->class, loops->graph, loops->node, k);
         if (output >= 0) {
             loops->operand[k] = loops_loaded(loops, tensor, element_text(loops, env, k, results[output], true));
-            block = load_before_branch(loops, env, k, tensor, names[k]) || block;
+            block = load_before_branch(loops, env, k, tensor, updates ? results[output] : names[k]) || block;
             continue;
         }
         if (rankplan_is_literal(loops->graph, loops->node, k)) {

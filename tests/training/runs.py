@@ -328,7 +328,7 @@ def evaluated(bench):
 def averaged(bench):
     """Evaluations with the averages of --ema leave loss scales, histories of 8-bit floats and moments in blocks as they are. Before
     the first step that is not skipped they are of the parameters themselves."""
-    skips = ["--optimizer", "sgd:lr=0.01", "--amp", "fp16:loss_scale=262144,growth_interval=3"]
+    skips = ["--optimizer", "rmsprop:lr=0.01,centered=1,momentum=0.9", "--amp", "fp16:loss_scale=262144,growth_interval=3"]
     every = ["--eval-every", "1", "--eval-steps", "2"]
     for name, case, options in (("scaled", "mlp", skips), ("in-fp8", "mlp_fp8", ["--optimizer", "sgd:lr=0.02", "--fp8", "e4m3:history=2"]),
                                 ("in-blocks", "mlp_blocks", ["--optimizer", "adamw:lr=0.01", "--moments-dtype", "int8"])):
