@@ -2,7 +2,7 @@
 """What pipeline stages of GPT-2 (rankc's own configuration) send to each other in a training step, by hand: for each
 micro-batch and boundary the residual stream and its gradient; from the last stage to the first the gradient of the
 table of words, which both read, for each micro-batch or once a step (--tied-gradients), and back once its new value.
-Beyond these, a few numbers of the norm. On this machine stages end with layers (on one with faster links those of four do not).
+Beyond these, a few numbers of the norm. Each case is of a machine on which its stages end with layers.
 
     messages.py --rankc RANKC"""
 import itertools
@@ -14,23 +14,23 @@ from rankc_test import json_of, rankc_of  # noqa: E402
 
 TOKENS, WIDTH, WORDS, FLOAT = 1024, 768, 50257, 4
 NUMBERS = 100  # bytes of the numbers, at most
-CASES = [(2, 4, "1f1b"), (4, 8, "1f1b"), (4, 8, "gpipe"), (4, 8, "zb-h1"), (3, 6, "1f1b")]
+CASES = [(2, 4, "1f1b", "h100"), (4, 8, "1f1b", "a100-40"), (4, 8, "gpipe", "a100-40"), (4, 8, "zb-h1", "a100-40"), (3, 6, "1f1b", "h100")]
 
 
-def sent(rankc, stages, micro_batches, schedule, tied):
+def sent(rankc, stages, micro_batches, schedule, machine, tied):
     plan = json_of(rankc, "plan", "--model-config", "gpt2", "--dim", "batch=1", "--pas", f"pp:pipeline={stages}", "--accumulate",
-                   micro_batches, "--schedule", schedule, "--tied-gradients", tied, "--machine", "a100-40", "--json", "-q")
+                   micro_batches, "--schedule", schedule, "--tied-gradients", tied, "--machine", machine, "--json", "-q")
     return sum(c["bytes"] for c in plan["communication"] if c["kind"] == "send_recv")
 
 
 def main():
     rankc = rankc_of(__doc__)
     failed = 0
-    for (stages, micro_batches, schedule), tied in itertools.product(CASES, ("micro-batch", "step")):
+    for (stages, micro_batches, schedule, machine), tied in itertools.product(CASES, ("micro-batch", "step")):
         boundary, table = 2 * TOKENS * WIDTH * FLOAT, WORDS * WIDTH * FLOAT
         gradients = 1 if tied == "step" else micro_batches
         expected = micro_batches * (stages - 1) * boundary + (gradients + 1) * table
-        got = sent(rankc, stages, micro_batches, schedule, tied)
+        got = sent(rankc, stages, micro_batches, schedule, machine, tied)
         if not expected <= got <= expected + NUMBERS:
             failed += 1
             print(f"{stages} stages, {micro_batches} micro-batches, {schedule}, {tied}: {got} bytes, not {expected}")
