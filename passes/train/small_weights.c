@@ -337,14 +337,17 @@ static int small_product(struct walk *walk, const struct node *node) {
     if (rule && is_half(rule->type)) return half_product(walk, node, rule);
     if (!rule || !fits(walk, weight, tensor_of(walk, weight)->dims[turned], rule)) return REWRITE_KEPT;
     const struct small small = small_of(walk, weight, rule, turned);
-    const enum rt_dtype dtype = tensor_of(walk, node->inputs[0])->dtype;
-    const int scale = small.scale < 0 ? -1 : build_cast(&walk->builder, small.scale, dtype);
+    struct build *builder = &walk->builder;
+    /* scales stay as they are made: 16 bits would round them, and there is no kernel for 16 bits */
+    const enum rt_dtype given = tensor_of(walk, node->inputs[0])->dtype, dtype = given == RT_F64 ? RT_F64 : RT_F32;
+    const int scale = small.scale < 0 ? -1 : build_cast(builder, small.scale, dtype);
+    const int x = scale < 0 ? -1 : build_cast(builder, node->inputs[0], dtype);
     const struct attr attrs[] = {attr_of_text("codes", rt_dtypes[rule->type->codes].name),
                                  attr_of_float("offset", rule->type->offset), attr_of_int("trans_b", 1),
                                  attr_of_int("rounded", 1)};
-    return scale < 0 ? -1
-                     : build(&walk->builder, OP_DequantMatMul, 4, (int[]){node->inputs[0], small.codes, scale, -1},
-                             3 + rule->rounded, attrs);
+    if (x < 0) return -1;
+    const int y = build(builder, OP_DequantMatMul, 4, (int[]){x, small.codes, scale, -1}, 3 + rule->rounded, attrs);
+    return y < 0 ? -1 : build_cast(builder, y, given);
 }
 
 /* Rows of a table: (codes - offset) * scale, in groups. */
