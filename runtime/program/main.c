@@ -19,6 +19,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+enum { CAUSE_SECONDS = 2 }; /* in which a rank says why it failed */
+
 /* Copies the outputs of the last step. Timed steps do not include this copy, unless the arenas do not keep all
  * outputs. */
 static int copy_outputs(struct rank *self, struct rt *rt) {
@@ -428,6 +430,8 @@ static void end_rank(const struct job *job, const struct failure *failure) {
     const bool told = failure->told && !is_loopback(job);
     if (failed && !told && is_reporter(options, failure, control)) failure_print(failure, options->json);
     if (control) munmap(control, bytes);
+    /* Launchers of MPI kill the others when one leaves: the rank that knows the cause shall say it first. */
+    if (failed && told && rt_mpi_launched()) sleep(CAUSE_SECONDS);
     /* the others wait in MPI_Init */
     if (failed && !told && !is_loopback(job) && rt_mpi_launched() && !rt_mpi_initialised())
         rt_mpi_give_up(failure->exit);
