@@ -106,6 +106,7 @@ static int before_reshapes(const struct graph *graph, int tensor) {
 
 int build(struct build *builder, enum op_id op, int ninputs, const int *inputs, int nattrs, const struct attr *attrs) {
     struct graph *graph = builder->graph;
+    if (ninputs && inputs[0] < 0) return -1; /* after a diagnostic */
     if (does_nothing(graph, op, inputs, ninputs, attrs, nattrs)) return inputs[0];
     int source = op == OP_Reshape ? before_reshapes(graph, inputs[0]) : -1;
     if (source >= 0) inputs = &source;
@@ -141,6 +142,7 @@ int build1(struct build *builder, enum op_id op, int x) {
     return build(builder, op, 1, &x, 0, NULL);
 }
 int build2(struct build *builder, enum op_id op, int x, int y) {
+    if (y < 0) return -1;
     return build(builder, op, 2, (int[]){x, y}, 0, NULL);
 }
 
@@ -154,11 +156,13 @@ int build_reshape(struct build *builder, int x, int ndim, const int64_t *shape) 
 }
 
 int build_transpose(struct build *builder, int x, const int64_t *perm) {
+    if (x < 0) return -1;
     return build_with_ints(builder, OP_Transpose, x, "perm", builder->graph->tensors.at[x].ndim, perm);
 }
 
 int build_expand(struct build *builder, int x, int ndim, const int64_t *shape) {
     int64_t elements = 1;
+    if (x < 0) return -1;
     for (int d = 0; d < ndim; d++) elements *= shape[d];
     if (elements == tensor_elements(&builder->graph->tensors.at[x])) return build_reshape(builder, x, ndim, shape);
     return build_with_ints(builder, OP_Expand, x, "shape", ndim, shape);
@@ -174,6 +178,7 @@ int build_slice(struct build *builder, int x, const int64_t *start, const int64_
 }
 
 int build_piece(struct build *builder, int x, int axis, int64_t start, int64_t step, int64_t size) {
+    if (x < 0) return -1;
     struct tensor tensor = builder->graph->tensors.at[x];
     int64_t starts[RT_MAX_NDIM] = {0}, steps[RT_MAX_NDIM];
     for (int d = 0; d < tensor.ndim; d++) steps[d] = 1;

@@ -95,6 +95,7 @@ static int attention(struct model *model, const char *prefix, int x) {
     k = positioned(model, prefix, "k_norm", k, config->kv_heads);
     v = heads(model, prefix, v, config->kv_heads);
     const int inputs[] = {q, cached(model, prefix, "keys", k), cached(model, prefix, "values", v)};
+    if (inputs[1] < 0 || inputs[2] < 0) return -1;
     int y = build(&model->builder, OP_Attention, 3, inputs, sizeof attrs / sizeof *attrs, attrs);
     y = build_reshape(&model->builder, build_transpose(&model->builder, y, perm), 3, shape);
     return linear(model, prefix, "o_proj", y, all, config->hidden, config->out_bias);

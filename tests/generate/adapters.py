@@ -9,6 +9,7 @@ import ctypes
 import json
 import os
 import pathlib
+import shutil
 import subprocess
 import sys
 
@@ -199,6 +200,13 @@ def check_refusals(rankc, work):
                           ([*GIVEN, *loss], 2), ([*GIVEN, "--adapter", f"{SOURCE}/tests/training/lora/gpt2/all/start"], 8),
                           ([*GIVEN, "--adapter", f"{SOURCE}/tests/training/lora/llama/all/start"], 8)):
         call(rankc, "compile", MODEL, "-o", f"{work}/bad", "-q", *DIMS, *words, status=status)
+    shutil.copytree(f"{HERE}/french", f"{work}/odd")
+    with open(f"{work}/odd/adapter_config.json", encoding="utf-8") as file:
+        config = json.load(file)
+    with open(f"{work}/odd/adapter_config.json", "w", encoding="utf-8") as file:
+        json.dump({**config, "r": config["r"] + 1, "rank_pattern": {}}, file)
+    said = call(rankc, "compile", MODEL, "-o", f"{work}/bad", "-q", *DIMS, "--adapter", f"{work}/odd", status=3).stderr
+    expect("r is not that of the matrices" in said, said)
     call(rankc, "show", program, "--adapter", "english", status=2)
 
 

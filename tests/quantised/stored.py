@@ -5,7 +5,8 @@
 
 A model of two products, a transposed one and a table, of 1.7 MB. With --weights reference the result has no file of weights: each rank
 makes its own part as it loads the model, and never holds the model's. With --weights copy it has that part alone, and is run and verified
-when the model is gone; a weight that is also read as it is stays whole. Both give the same bits, on one rank and two. Exit status 77 without NumPy or onnx."""
+when the model is gone; a weight that is also read as it is stays whole. Both give the same bits, on one rank and two. Weights
+that are not finite. Exit status 77 without NumPy or onnx."""
 import os
 import pathlib
 import sys
@@ -87,6 +88,23 @@ def memory_failures(rankc, work):
         yield f"{most} bytes are resident, of which the plan has {held}; the table alone has {rows * K * 4} in the model"
 
 
+def odd_failures(rankc, work):
+    """Of a weight that is not finite no result is finite, and others are as they were."""
+    a = np.random.default_rng(3).standard_normal((64, 6)).astype("f4")
+    a[3, 2], a[40, 4] = np.inf, np.nan
+    graph = helper.make_graph([helper.make_node("MatMul", ["x", "a"], ["y"])], "net",
+                              [helper.make_tensor_value_info("x", TensorProto.FLOAT, [2, 64])],
+                              [helper.make_tensor_value_info("y", TensorProto.FLOAT, [2, 6])], [numpy_helper.from_array(a, "a")])
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), work / "odd.onnx")
+    np.save(work / "x.npy", np.ones((2, 64), "f4"))
+    for kind in ("int4", "int8"):
+        call(rankc, "compile", work / "odd.onnx", "-o", work / kind, "-q", "--weight-dtype", kind)
+        call(rankc, "run", work / kind, "--output-dir", work / "out", f"--input=x={work / 'x.npy'}")
+        finite = np.isfinite(outputs_of(work / "out")["y"])
+        if not np.array_equal(finite, [[True, True, False, True, False, True]] * 2):
+            yield f"{kind}: finite are {finite.tolist()}"
+
+
 def main():
     args, failed = parser_of(__doc__).parse_args(), []
     os.environ["CFLAGS"] = "-O1"
@@ -97,6 +115,7 @@ def main():
                 work.mkdir()
                 failed += [f"{kind}, ranks {ranks}: {failure}" for failure in failures(args.rankc, kind, ranks, work)]
         failed += memory_failures(args.rankc, pathlib.Path(directory))
+        failed += odd_failures(args.rankc, pathlib.Path(directory))
     print("\n".join(failed) or f"{len(BITS)} types")
     return 1 if failed else 0
 

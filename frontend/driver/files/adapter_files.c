@@ -82,9 +82,13 @@ static double alpha_of(const struct reader *r, const char *module, double alpha)
 }
 
 static int make_rule(const struct reader *r, const char *module, int64_t rank, struct lora_rule *rule) {
-    double alpha = 8, dropout = 0;
+    double alpha = 8, dropout = 0, given = (double)rank;
     bool rslora = false;
     struct training made = {0};
+    const struct rt_json *const said = rt_json_member(r->root, "r"); /* rank_pattern has expressions of modules */
+    if (said && is_unset(rt_json_member(r->root, "rank_pattern")) &&
+        (!rt_json_real(said, &given) || given != (double)rank))
+        return bad(r, r->config, "r is not that of the matrices of", module);
     rt_json_real(rt_json_member(r->root, "lora_alpha"), &alpha);
     rt_json_real(rt_json_member(r->root, "lora_dropout"), &dropout);
     rt_json_bool(rt_json_member(r->root, "use_rslora"), &rslora);

@@ -31,23 +31,19 @@ static int64_t least(int64_t a, int64_t b) {
     return a < b ? a : b;
 }
 
-/* The bits of a magnitude, which are ordered as the numbers are; 0 of NaN. */
-static inline int32_t magnitude_of(int32_t bits) {
-    bits &= INT32_MAX;
-    return bits > 0x7f800000 ? 0 : bits;
-}
-
-/* Of elements as far from 0 as others, the first counts. */
+/* Of elements as far from 0 as others, the first counts. NaN if one is not finite, so that results are not either. The
+ * bits of magnitudes are ordered as the numbers are. */
 static float scale_of(const struct form *form, const float *value, int64_t count) {
     int32_t above = 0, below = 0, bits;
     for (int64_t i = 0; i < count; i++) {
         memcpy(&bits, &value[i], sizeof bits);
-        const int32_t magnitude = magnitude_of(bits), up = bits < 0 ? 0 : magnitude, down = bits < 0 ? magnitude : 0;
+        const int32_t magnitude = bits & INT32_MAX, up = bits < 0 ? 0 : magnitude, down = bits < 0 ? magnitude : 0;
         above = up > above ? up : above;
         below = down > below ? down : below;
     }
     bool negative = below > above;
     const int32_t most = negative ? below : above;
+    if (most >= 0x7f800000) return NAN;
     float far;
     memcpy(&far, &most, sizeof far);
     for (int64_t i = 0; most && above == below; i++) {
