@@ -4,7 +4,8 @@
 
 /* The type that selects the kernel: that of an input, or of the result if there are no inputs. */
 static enum rt_dtype kernel_type(const struct graph *graph, const struct node *node) {
-    return graph->tensors.at[node->ninputs ? node->inputs[op_typed_input(node->op)] : node->outputs[0]].dtype;
+    const int input = op_typed_input(node->op); /* which may be left out */
+    return graph->tensors.at[input < node->ninputs ? node->inputs[input] : node->outputs[0]].dtype;
 }
 
 static bool has_kernel(const struct target *target, const struct node *node, enum rt_dtype dtype) {

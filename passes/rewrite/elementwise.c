@@ -30,8 +30,8 @@ enum rt_dtype elementwise_compute_type(const struct graph *graph, const struct n
 
 /* Casts between types that are computed in f32 join chains: they round, or do nothing. */
 static bool is_other_cast(const struct graph *graph, const struct node *node) {
-    enum rt_dtype from = type_of(graph, node->inputs[0]), to = type_of(graph, node->outputs[0]);
     if (node->op->id != OP_Cast) return false;
+    const enum rt_dtype from = type_of(graph, node->inputs[0]), to = type_of(graph, node->outputs[0]);
     return (from != RT_F32 && !is_half(from)) || (to != RT_F32 && !is_half(to));
 }
 

@@ -78,7 +78,7 @@ int pass_promote_to_f32(struct graph *graph, const struct pass_context *context)
     for (int i = 0; i < p.rewrite.order_n; i++) {
         int id = rewrite_next(&p.rewrite, i);
         const struct node *node = &graph->nodes.at[id];
-        int typed = node->ninputs ? node->inputs[op_typed_input(node->op)] : -1;
+        const int input = op_typed_input(node->op), typed = input < node->ninputs ? node->inputs[input] : -1;
         bool has_kernel = typed >= 0 && op_has_kernel(node->op, graph->tensors.at[typed].dtype);
         bool single = typed >= 0 && graph->tensors.at[typed].dtype == RT_F64 && is_single(node->op);
         if (single)
