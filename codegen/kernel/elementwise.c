@@ -98,7 +98,8 @@ static const char *code_text(const struct loops *loops, const struct expr *value
     int n = 0;
     if ((dtype != RT_I8 && dtype != RT_U8) || loops_type(loops) != RT_F32) return NULL;
     for (int k = 0; k < loops->node->ninputs; k++)
-        if (is_integer(loops->graph, loops->node->inputs[k])) integers[n++] = (char)('a' + k);
+        if (loops->node->inputs[k] >= 0 && is_integer(loops->graph, loops->node->inputs[k]))
+            integers[n++] = (char)('a' + k);
     if (!expr_is_code(value, dtype, integers)) return NULL;
     const struct expr *most = value->arg[1], *least = value->arg[0]->arg[1], *rounded = value->arg[0]->arg[0];
     return arena_printf(loops->arena, "%scode_%s(%s, %s, %s)", loops->target->call_prefix, rt_dtypes[dtype].name,
