@@ -363,21 +363,27 @@ template <class T> static inline __device__ float rt_flash_factor(const rt_flash
     return rt_has_no_weights(call.shape, sum) ? 0 : 1 / sum;
 }
 
+/* A row's statistics before its keys: the sink's. */
+template <class E>
+static inline __device__ rt_exponentials<float> rt_flash_sink(const rt_flash<typename E::type> &call, int64_t row) {
+    int64_t step;
+    if (!call.sink) return {-INFINITY, 0};
+    const float high = E::load(call.sink[rt_mask_row(call.shape.sink, call.shape.q, call.shape.ndim, row, &step)]);
+    return {high, high == -INFINITY ? 0.0f : 1.0f};
+}
+
 /* A row's statistics before its first key. Each of the four threads of a row sums a part of its terms; one of them has
  * the sink's, or what a call with other keys has summed. */
 template <class E>
 static inline __device__ rt_exponentials<float> rt_flash_open(const rt_flash<typename E::type> &call, uint32_t head,
                                                               int row, const float *stats) {
-    const rt_attention &shape = call.shape;
-    int64_t step;
-    rt_exponentials<float> of = {-INFINITY, 0};
-    if (row < call.t && shape.more_before) {
+    if (row >= call.t) return {-INFINITY, 0};
+    if (call.shape.more_before) {
         const float *const kept = stats + ((int64_t)head * call.t + row) * 2;
         return {kept[0], rt_lane() % 4 == 0 ? kept[1] : 0};
     }
-    if (!call.sink || row >= call.t) return of;
-    of.high = E::load(call.sink[rt_mask_row(shape.sink, shape.q, shape.ndim, (int64_t)head * call.t + row, &step)]);
-    if (rt_lane() % 4 == 0 && of.high != -INFINITY) of.sum = 1;
+    rt_exponentials<float> of = rt_flash_sink<E>(call, (int64_t)head * call.t + row);
+    if (rt_lane() % 4) of.sum = 0;
     return of;
 }
 
@@ -574,15 +580,6 @@ static __global__ void rt_flash_few_kernel(rt_flash<typename E::type> call, floa
             }
         }
     }
-}
-
-/* A row's statistics before its keys: the sink's. */
-template <class E>
-static inline __device__ rt_exponentials<float> rt_flash_sink(const rt_flash<typename E::type> &call, int64_t row) {
-    int64_t step;
-    if (!call.sink) return {-INFINITY, 0};
-    const float high = E::load(call.sink[rt_mask_row(call.shape.sink, call.shape.q, call.shape.ndim, row, &step)]);
-    return {high, high == -INFINITY ? 0.0f : 1.0f};
 }
 
 template <class E, int D, class T>

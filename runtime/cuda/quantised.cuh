@@ -92,8 +92,14 @@ template <int BITS> struct rt_word_of_codes {
     }
 };
 
-/* Few rows of x, for which memory is read as fast as it can be: a warp computes four columns of ROWS rows, and its
- * threads read weights and x side by side. Sums are in an order that depends on k alone. */
+/* Up to so many rows are few; columns of a warp. */
+enum { RT_FEW_ROWS = 16, RT_FEW_COLUMNS = 4 };
+static inline int64_t rt_few_columns(int64_t n) {
+    return (n + RT_FEW_COLUMNS - 1) / RT_FEW_COLUMNS;
+}
+
+/* Few rows of x, for which memory is read as fast as it can be: a warp computes RT_FEW_COLUMNS columns of ROWS rows,
+ * and its threads read weights and x side by side. Sums are in an order that depends on k alone. */
 struct rt_few_rows {
     float *y;
     const float *x;
@@ -104,7 +110,7 @@ struct rt_few_rows {
 
 template <int BITS, int ROWS> static __global__ void rt_few_rows_kernel(rt_few_rows call) {
     using codes = rt_word_of_codes<BITS>;
-    constexpr int columns = 4;
+    constexpr int columns = RT_FEW_COLUMNS;
     const int across = (call.n + columns - 1) / columns, tiles = across * ((call.m + ROWS - 1) / ROWS);
     const int warps = (int)(blockDim.x / RT_WARP);
     for (int tile = (int)blockIdx.x * warps + (int)threadIdx.x / RT_WARP; tile < tiles;
@@ -152,7 +158,7 @@ template <int BITS, int ROWS> static __global__ void rt_few_rows_kernel(rt_few_r
 
 template <int BITS> static inline int rt_multiply_few_rows(struct rt *rt, const rt_few_rows &call) {
     constexpr int warps = 8; /* of a block */
-    const int64_t rows = call.m == 1 ? 1 : 4, tiles = (call.n + 3) / 4 * ((call.m + rows - 1) / rows);
+    const int64_t rows = call.m == 1 ? 1 : 4, tiles = rt_few_columns(call.n) * ((call.m + rows - 1) / rows);
     void (*kernel)(rt_few_rows) = call.m == 1 ? rt_few_rows_kernel<BITS, 1> : rt_few_rows_kernel<BITS, 4>;
     return rt_launch(rt, kernel, (tiles + warps - 1) / warps, warps * RT_WARP, call);
 }
@@ -197,9 +203,6 @@ static inline int rt_stored_tiles(struct rt *rt, float *y, const float *x, int64
                      w);
 }
 
-/* Up to so many rows are few. */
-enum { RT_FEW_ROWS = 16 };
-
 template <class T>
 RT_FAMILY int rt_dequant_matmul(struct rt *rt, T *y, const T *x, const void *weights, const T *scale, const void *zeros,
                                 int64_t m, int64_t k, int64_t n, int64_t groups, enum rt_dtype type,
@@ -221,7 +224,7 @@ RT_FAMILY int rt_dequant_matmul(struct rt *rt, T *y, const T *x, const void *wei
     if constexpr (std::is_same_v<T, float>) {
         const int at_once = bits == 4 ? 8 : 4;
         const bool fits = turned && !across && k % at_once == 0 && block % at_once == 0 && k < INT_MAX / 2 &&
-                          (n + 3) / 4 * m < INT_MAX / 2 && (uintptr_t)x % RT_VECTOR_BYTES == 0 &&
+                          rt_few_columns(n) * m < INT_MAX / 2 && (uintptr_t)x % RT_VECTOR_BYTES == 0 &&
                           (uintptr_t)weights % 8 == 0;
         const rt_few_rows few = {
             y, x, w, (int)m, (int)k, (int)n, (int)all, (int)block, codes == RT_I4 ? 8 : codes == RT_I8 ? 128 : 0};
