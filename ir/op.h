@@ -18,7 +18,7 @@
  *           "?*" is any number of inputs.
  *   expr    C expression of the inputs, the attributes by name, and functions (ir/expr/expr.h); inputs are x (one),
  *           a b (two), a b c (three)
- *   call    kernel and arguments, in the language of codegen/call/instruction.h: $y $x0 $m $[*] $start(v) ... */
+ *   call    kernel and arguments, in the language of codegen/call/placeholders.h: $y $x0 $m $[*] $start(v) ... */
 #ifndef IR_OP_H
 #define IR_OP_H
 

@@ -10,7 +10,7 @@
  *   flops         per point of the iteration space; 1 if it is left out
  *   attrs         "name:kind": kind i (integer), f (float) or I (integers), then "=" and a default, or "!" if a node
  *                 must have it
- *   call          of the kernel, in the language of codegen/call/instruction.h; only the variables of
+ *   call          of the kernel, in the language of codegen/call/placeholders.h; only the variables of
  *                 user_call_variables
  *   c, cuda       files with the kernel for each target, below the folder of the text that declares it. Sources of
  *                 ranks include them, so functions are static

@@ -10,7 +10,7 @@
  *   SEGMENTED, SCHEDULED: segments and schedules: schedule_verify in schedule.h
  *
  * Nodes that are alike (blocks.h) are checked once: what is proved of the first layer holds for its repetitions. The
- * time does not depend on extents, and ranks are examined one mesh axis at a time (Note [Runs] in verify.c). */
+ * time does not depend on extents, and ranks are examined one mesh axis at a time (Note [Runs] in verify/parts.c). */
 #ifndef IR_VERIFY_H
 #define IR_VERIFY_H
 

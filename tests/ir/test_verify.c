@@ -1,9 +1,10 @@
 /* The verifier's comparison of intervals against an enumeration of every index (Note [Equivalence] in ir/verify.c).
  *
  * Cuts, layouts and windows are drawn at random, right ones and wrong ones. Whether they are equal is decided by
- * listing indices one by one, as the definition has it; ir/verify.c, which compares runs, must give the same answer. */
+ * listing indices one by one, as the definition has it; ir/verify/parts.c, which compares runs, must give the same
+ * answer. */
 /* Its static functions are the subject; cmocka.h comes behind it, whose macro fail() would be in the way. */
-#include "ir/verify.c"
+#include "ir/verify/parts.c"
 
 #include <setjmp.h>
 #include <stddef.h>
