@@ -284,7 +284,10 @@ static const char *words_of(const struct function *function, int i, const int *t
     if (first->kind == TENSOR_VALUE && first->producer >= 0 && last->producer >= 0)
         return names_words(function->arena, graph->nodes.at[first->producer].name,
                            graph->nodes.at[last->producer].name);
-    const char *dot = merged ? strrchr(a, '.') : NULL, *part = dot ? dot + 1 : first->ndim > 1 ? "weight" : "vector";
+    const char *dot = strrchr(a, '.');
+    const char *part = dot && (merged || !names_says_nothing(dot + 1)) ? dot + 1
+                       : first->ndim > 1                               ? "weight"
+                                                                       : "vector";
     return arena_printf(function->arena, "%.*s_%.*s", NAME_MOST - 7,
                         names_words(function->arena, remarks_node_name(graph, node_at(function, i)),
                                     remarks_node_name(graph, last_node(function, i))),

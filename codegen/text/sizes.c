@@ -21,6 +21,7 @@ struct size_factor {
 struct sizes {
     const struct graph *graph;
     struct arena *arena;
+    int nitems;
     int *first;  /* per tensor: the item of its first dimension */
     int *parent; /* per item: another of the same size; itself: it is the root */
     struct size {
@@ -117,10 +118,23 @@ static bool has_samples(const struct sizes *sizes, const struct size *size) {
     return false;
 }
 
+/* True if a size of that name is the item's times something else: scales of groups of features are no features. */
+static bool divides_called(const struct sizes *sizes, int root, const char *name) {
+    for (int i = 0; i < sizes->nitems; i++)
+        for (int f = 0; f < sizes->of[i].nfactors; f++) {
+            const int item = sizes->of[i].factors[f].item;
+            if (item >= 0 && root_of(sizes, item) == root && sizes->of[i].name && strcmp(sizes->of[i].name, name) == 0)
+                return true;
+        }
+    return false;
+}
+
 static void name_size(struct sizes *sizes, int tensor, int dim, const char *name, const char *what) {
     if (!has_dim(sizes, tensor, dim)) return;
-    struct size *size = &sizes->of[root_of(sizes, item_at(sizes, tensor, dim))];
-    if (!size->name && !has_samples(sizes, size)) size->name = name, size->what = what;
+    const int root = root_of(sizes, item_at(sizes, tensor, dim));
+    struct size *size = &sizes->of[root];
+    if (!size->name && !has_samples(sizes, size) && !divides_called(sizes, root, name))
+        size->name = name, size->what = what;
 }
 
 static bool is_called(const struct sizes *sizes, int tensor, int dim, const char *name) {
@@ -170,7 +184,8 @@ static bool looks_up_tokens(const struct sizes *sizes, const struct node *node) 
 }
 
 static bool multiplies_by_weights(const struct sizes *sizes, const struct node *node) {
-    return node->op->id == OP_MatMul && tensor_is_stored(&sizes->graph->tensors.at[node->inputs[1]]) &&
+    return (node->op->id == OP_MatMul || node->op->id == OP_DequantMatMul) &&
+           tensor_is_stored(&sizes->graph->tensors.at[node->inputs[1]]) &&
            sizes->graph->tensors.at[node->inputs[1]].ndim == 2;
 }
 
@@ -252,7 +267,7 @@ static void name_hidden(struct sizes *sizes) {
     GRAPH_EACH(graph, i, const struct node *node) {
         if (node->phase != PHASE_FORWARD || !multiplies_by_weights(sizes, node)) continue;
         const int from = node->inputs[0], to = node->outputs[0];
-        if (is_called(sizes, to, -1, "C") && !sizes->of[root_of(sizes, item_at(sizes, from, -1))].nfactors)
+        if (is_called(sizes, to, -1, "C") && !has_heads(sizes, from))
             name_size(sizes, from, -1, "FF", "features inside of a feed-forward layer");
     }
 }
@@ -266,6 +281,7 @@ struct sizes *sizes_find(const struct graph *graph) {
         sizes->first[t] = items;
         items += graph->tensors.at[t].ndim;
     }
+    sizes->nitems = items;
     sizes->parent = ARENA_ARRAY(arena, int, items + 1);
     sizes->of = ARENA_ARRAY(arena, struct size, items + 1);
     for (int i = 0; i < items; i++) sizes->parent[i] = i;
