@@ -37,7 +37,7 @@ struct generate {
     int64_t shown;               /* tokens of it */
 };
 
-/* Numbers that the program gets as they are. */
+/* The ranges of numbers that the program gets as texts. */
 static const struct number_row {
     enum option_id id;
     size_t field; /* a text of struct options */
@@ -53,13 +53,9 @@ static const struct number_row {
 };
 enum { NUMBER_ROWS = sizeof number_rows / sizeof *number_rows };
 
-static const char *number_text(const struct options *options, const struct number_row *row) {
-    return *(const char *const *)((const char *)options + row->field);
-}
-
 static int check_numbers(struct cli *cli) {
     for (int i = 0; i < NUMBER_ROWS; i++) {
-        const char *text = number_text(cli->options, &number_rows[i]);
+        const char *text = *(const char *const *)((const char *)cli->options + number_rows[i].field);
         char *end;
         if (!text) continue;
         const double value = strtod(text, &end);
@@ -350,24 +346,12 @@ static void add(struct option_texts *words, struct cli *cli, const char *name, c
 }
 
 static struct option_texts program_words(const struct generate *generate) {
-    static const enum option_id counts[] = {OPT_MAX_NEW_TOKENS, OPT_TOP_K, OPT_SEED};
     struct cli *cli = generate->cli;
-    const struct options *options = cli->options;
     struct option_texts words = {0};
     add(&words, cli, "generate", path_of(generate, "prompts"));
     add(&words, cli, "report", path_of(generate, "report"));
-    for (size_t i = 0; i < sizeof counts / sizeof *counts; i++)
-        if (options->given[counts[i]])
-            add(&words, cli, option_rows[counts[i]].name, options_text(options, counts[i], cli->arena));
-    for (int i = 0; i < NUMBER_ROWS; i++)
-        if (number_text(options, &number_rows[i]))
-            add(&words, cli, option_rows[number_rows[i].id].name, number_text(options, &number_rows[i]));
-    for (int i = 0; i < options->roles.all.n; i++) add(&words, cli, "role", options->roles.all.at[i]);
     for (int i = 0; i < generate->ids.all.n; i++) add(&words, cli, "stop", generate->ids.all.at[i]);
     if (generate->stops.all.n) VEC_PUSH(cli->arena, &words.all, "--ask");
-    if (options->output_dir) add(&words, cli, "output-dir", options->output_dir);
-    if (options->save_state) add(&words, cli, "save-state", options->save_state);
-    if (options->load_state) add(&words, cli, "load-state", options->load_state);
     return words;
 }
 

@@ -334,9 +334,13 @@ static int run_encoder(struct encoders *encoders, int index) {
     const char *directory = arena_printf(cli.arena, "%s/encoded-%d", encoders->encoded.directory, index);
     options.inputs = (struct option_files){0};
     add_files(encoders, &encoder->links, &options.inputs);
-    options.quiet = true;
-    options.json = false; /* what generate prints is the decoder's */
-    options.trace = options.trace_steps = options.profile = options.dump_tensors = options.dump_dir = NULL;
+    const bool given[OPTIONS] = {[OPT_QUIET] = true, /* what generate prints is the decoder's */
+                                 [OPT_THREADS] = options.given[OPT_THREADS],
+                                 [OPT_VERBOSE] = options.verbose,
+                                 [OPT_BROADCAST_WEIGHTS] = options.broadcast_weights};
+    memcpy(options.given, given, sizeof given);
+    options.json = false;
+    options.profile = NULL;
     cli.options = &options;
     VEC_PUSH(cli.arena, &words.all, arena_printf(cli.arena, "--output-dir=%s", directory));
     const int status = start_program(&encoder->compiled, &words, &cli);

@@ -44,68 +44,56 @@ static void add_files(struct command *command, struct arena *arena, const char *
         add_option(command, arena, name, arena_printf(arena, "%s=%s", files->all.at[i].name, files->all.at[i].path));
 }
 
-/* Passes on the options of training, which the program has under the same names. `resume`: the value of --resume, NULL:
- * the run begins anew. */
-static void add_training(struct command *command, const struct options *options, const char *resume,
-                         struct arena *arena) {
-    static const enum option_id passed[] = {
-        OPT_STEPS, OPT_LR_SCHEDULE,    OPT_LR,         OPT_ACCUMULATE,       OPT_SHUFFLE,
-        OPT_LOG,   OPT_CHECKPOINT_DIR, OPT_EVAL_EVERY, OPT_CHECKPOINT_EVERY, OPT_EVAL_STEPS,
-        OPT_KEEP,  OPT_LOG_EVERY,      OPT_EARLY_STOP};
-    if (resume) add_option(command, arena, option_rows[OPT_RESUME].name, resume);
-    if (options->reset_optimizer) add_word(command, arena, "--reset-optimizer");
-    if (options->checkpoint_async) add_word(command, arena, "--checkpoint-async");
-    if (options->keep_best) add_word(command, arena, "--keep-best");
-    if (options->eval_only) add_word(command, arena, "--eval-only");
-    add_files(command, arena, "data", &options->data);
-    add_files(command, arena, "eval-data", &options->eval_data);
-    for (size_t i = 0; i < sizeof passed / sizeof *passed; i++)
-        if (options->given[passed[i]] || passed[i] == OPT_STEPS)
-            add_option(command, arena, option_rows[passed[i]].name, options_text(options, passed[i], arena));
+/* Adds an option of the program that the user gave. */
+static void add_given(struct command *command, const struct options *options, enum option_id id, struct arena *arena) {
+    const struct option *row = &option_rows[id];
+    const void *field = (const char *)options + row->offset;
+    const struct option_texts *texts = field;
+    if (row->kind == OPTION_FLAG)
+        add_word(command, arena, arena_printf(arena, "--%s", row->name));
+    else if (row->kind == OPTION_FILES)
+        add_files(command, arena, row->name, field);
+    else if (row->kind != OPTION_TEXTS)
+        add_option(command, arena, row->name, options_text(options, id, arena));
+    for (int i = 0; row->kind == OPTION_TEXTS && i < texts->all.n; i++)
+        add_option(command, arena, row->name, texts->all.at[i]);
 }
 
-/* --trace, --profile and --dump-tensors */
-static void add_recording(struct command *command, const struct options *options, struct arena *arena) {
-    if (options->trace) add_option(command, arena, "trace", options->trace);
-    if (options->trace_steps) add_option(command, arena, "trace-steps", options->trace_steps);
-    if (options->dump_tensors) add_option(command, arena, "dump-tensors", options->dump_tensors);
-    if (options->dump_dir) add_option(command, arena, "dump-dir", options->dump_dir);
+/* Options that the program has under the same names. */
+static const enum option_id passed[] = {
+#define PROGRAM_OPTION(ID, ...) OPT_##ID,
+#include "runtime/base/program_options.def"
+    OPT_LR_SCHEDULE,
+    OPT_ACCUMULATE,
+};
+
+/* What the program is given in other words than rankc, or by default. */
+static void add_own(struct command *command, const struct options *options, int64_t ranks, struct arena *arena) {
+    const bool is_compiled = is_directory(options->operand);
+    add_files(command, arena, "input", &options->inputs);
+    add_option(command, arena, "kernels", choice_word(options->kernels));
+    if (!options->given[OPT_THREADS])
+        add_option(command, arena, "threads", arena_printf(arena, "%" PRId64, default_threads(ranks)));
+    if (options->verb == VERB_TRAIN && !options->given[OPT_STEPS]) add_option(command, arena, "steps", "1");
     if (options->profile && *options->profile) add_option(command, arena, "profile", options->profile);
     if (options->profile && !*options->profile) add_word(command, arena, "--profile");
-}
-
-static void add_run(struct command *command, const struct options *options, struct arena *arena) {
-    if (options->output_dir) add_option(command, arena, "output-dir", options->output_dir);
-    if (options->given[OPT_RANDOM_INPUTS])
-        add_option(command, arena, "random-inputs", arena_printf(arena, "%" PRId64, options->random_inputs));
-    if (is_directory(options->operand))
-        for (int i = 0; i < options->dims.all.n; i++)
-            add_option(command, arena, "dim",
-                       arena_printf(arena, "%s=%s", options->dims.all.at[i].name,
-                                    open_range_text(arena, &options->dims.all.at[i].range)));
-    add_option(command, arena, "repeat", arena_printf(arena, "%" PRId64, options->repeat));
-    add_option(command, arena, "warmup", arena_printf(arena, "%" PRId64, options->warmup));
-}
-
-static void build_command(struct command *command, const char *program, int64_t ranks, const char *resume,
-                          const struct option_texts *more, struct cli *cli) {
-    const struct options *options = cli->options;
-    struct arena *arena = cli->arena;
-    int64_t threads = options->threads ? options->threads : default_threads(ranks);
-    add_word(command, arena, program);
-    add_files(command, arena, "input", &options->inputs);
-    add_option(command, arena, "threads", arena_printf(arena, "%" PRId64, threads));
-    add_option(command, arena, "kernels", choice_word(options->kernels));
-    if (options->json) add_word(command, arena, "--json");
-    if (options->broadcast_weights) add_word(command, arena, "--broadcast-weights");
-    if (options->quiet) add_word(command, arena, "--quiet");
-    if (options->verbose) add_word(command, arena, "--verbose");
-    add_recording(command, options, arena);
-    if (options->adapters.all.n && is_directory(options->operand))
+    if (options->adapters.all.n && is_compiled)
         add_option(command, arena, "adapter", options->adapters.all.at[options->adapters.all.n - 1]);
-    if (options->verb == VERB_TRAIN) add_training(command, options, resume, arena);
-    if (options->verb == VERB_RUN) add_run(command, options, arena);
-    for (int i = 0; more && i < more->all.n; i++) add_word(command, arena, more->all.at[i]);
+    for (int i = 0; options->verb == VERB_RUN && is_compiled && i < options->dims.all.n; i++)
+        add_option(command, arena, "dim",
+                   arena_printf(arena, "%s=%s", options->dims.all.at[i].name,
+                                open_range_text(arena, &options->dims.all.at[i].range)));
+}
+
+static void build_command(struct command *command, const char *program, int64_t ranks, const struct option_texts *more,
+                          struct cli *cli) {
+    const struct options *options = cli->options;
+    add_word(command, cli->arena, program);
+    add_own(command, options, ranks, cli->arena);
+    for (size_t i = 0; i < sizeof passed / sizeof *passed; i++)
+        if (options->given[passed[i]] && passed[i] != OPT_STALL_TIMEOUT) /* the launcher's, or mpirun_command's */
+            add_given(command, options, passed[i], cli->arena);
+    for (int i = 0; more && i < more->all.n; i++) add_word(command, cli->arena, more->all.at[i]);
 }
 
 /* Executes a command in place of this process. It inherits the lock. */
@@ -209,19 +197,19 @@ static const char *resume_after(int64_t restart, struct cli *cli) {
 
 /* Starts the ranks, and again after a rank was lost, up to --restarts times. */
 static int launch_again(const char *program, const struct compiled_model *compiled, const struct option_texts *more,
-                        struct cli *cli) {
+                        struct options *options, struct cli *cli) {
     int (*const launch)(struct command *, const struct compiled_model *, bool *, struct cli *) =
-        cli->options->comm == OPT_COMM_MPI        ? launch_mpirun
-        : cli->options->comm == OPT_COMM_LOOPBACK ? launch_loopback
-                                                  : launch_ranks;
-    const char *resume = cli->options->resume;
+        options->comm == OPT_COMM_MPI        ? launch_mpirun
+        : options->comm == OPT_COMM_LOOPBACK ? launch_loopback
+                                             : launch_ranks;
     for (int64_t restart = 1;; restart++) {
         struct command command = {0};
         bool lost = false;
-        build_command(&command, program, compiled->runtime_ngpus, resume, more, cli);
+        build_command(&command, program, compiled->runtime_ngpus, more, cli);
         const int status = launch(&command, compiled, &lost, cli);
-        if (!lost || restart > cli->options->restarts) return status;
-        resume = resume_after(restart, cli);
+        if (!lost || restart > options->restarts) return status;
+        options->resume = resume_after(restart, cli);
+        options->given[OPT_RESUME] = options->resume != NULL;
     }
 }
 
@@ -300,8 +288,8 @@ int start_program(const struct compiled_model *compiled, const struct option_tex
     warn_of_edit(compiled, program, cli);
     const bool one_process = cli->options->comm == OPT_COMM_LOOPBACK;
     if (more || (!one_process && (cli->options->comm != OPT_COMM_MPI || cli->options->restarts)))
-        return launch_again(program, compiled, more, cli);
-    build_command(&command, program, compiled->runtime_ngpus, cli->options->resume, NULL, cli);
+        return launch_again(program, compiled, more, &options, cli);
+    build_command(&command, program, compiled->runtime_ngpus, NULL, cli);
     if (one_process)
         add_loopback(&command, compiled, cli);
     else

@@ -72,6 +72,8 @@ const struct section verb_sections[] = {
 #define OPTION_FLAG_TYPE   bool
 #define OPTION_TEXT_TYPE   const char *
 #define OPTION_PATH_TYPE   const char *
+#define OPTION_RATE_TYPE   const char *
+#define OPTION_WINDOW_TYPE const char *
 #define OPTION_COUNT_TYPE  int64_t
 #define OPTION_BYTES_TYPE  int64_t
 #define OPTION_CHOICE_TYPE enum choice

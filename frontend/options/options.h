@@ -72,6 +72,9 @@ enum option_kind {
     OPTION_SHAPES, /* struct option_shapes: NAME=SIZE,SIZE,.., repeatable, every name once */
     OPTION_FILES,  /* struct option_files: NAME=FILE, repeatable, every name once */
     OPTION_TEXTS,  /* struct option_texts: not empty, no line break; repeatable, in order */
+    /* texts that the program checks */
+    OPTION_RATE = OPTION_TEXT,
+    OPTION_WINDOW = OPTION_TEXT
 };
 
 struct option_policy {

@@ -47,7 +47,7 @@ struct main_options {
         *generate, *report,          /* files: prompts, a socket; NULL: none */
         *save_state, *load_state,    /* directories; NULL: none */
         *adapter;                    /* NULL: the first */
-    int64_t trace_first, trace_last; /* steps; 0: those that come first */
+    int64_t trace_steps[2];          /* first and last; 0: those that come first */
     int threads, repeat, warmup, rank, world, steps, accumulate, shuffle, checkpoint_every, keep, eval_every,
         eval_steps, early_stop, join_timeout, stall_timeout, log_every;
     int random_inputs;               /* seed; -1: inputs without a file are an error */

@@ -261,8 +261,8 @@ int trace_open(struct trace **out, struct rank *self, struct rt *rt) {
                             .rt = rt,
                             .thread = pthread_self(),
                             .most = EVENTS_MOST / rt->world,
-                            .first = options->trace_first,
-                            .last = options->trace_last,
+                            .first = options->trace_steps[0],
+                            .last = options->trace_steps[1],
                             .current.instruction = -1};
     trace->part.about.class = (int32_t)(rt->rank_class - rt->program->classes);
     memcpy(trace->part.about.bytes, rt->internal->bytes, sizeof trace->part.about.bytes);
