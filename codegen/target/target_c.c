@@ -114,14 +114,15 @@ int64_t target_ring_bytes(const struct graph *graph, const struct rank_class *cl
     const int q = node->inputs[gradient], k = moved[0], v = moved[1];
     const int axis = (int)attr_int(node, "mesh", 0), line = graph->tensors.at[k].ndim - 1;
     const struct node_split *split = &node->split[axis];
-    const struct rt_cut cut = {graph->tensors.at[k].dims[line - 1], split->blocks, split->grain,
-                               graph->mesh.axis[axis].size};
+    const int64_t keys = graph->tensors.at[k].dims[line - 1];
+    const struct rt_cut cut = {keys, split->blocks, split->grain, graph->mesh.axis[axis].size};
+    /* the largest part: that of the first rank, and of open sizes any, since all are equal */
+    const int64_t most = open_is(graph->open, keys) ? class->dims[k][line - 1] : rt_cut_extent(&cut, 0);
     const int64_t bytes = (int64_t)rt_dtype_bytes(graph->tensors.at[k].dtype);
     int64_t lines = 1, rows = 1;
     for (int d = 0; d < line - 1; d++) lines *= class->dims[k][d];
     for (int d = 0; d < line; d++) rows *= class->dims[q][d];
-    const int64_t part =
-        rt_ring_part_bytes(lines, rt_cut_extent(&cut, 0), (class->dims[k][line] + class->dims[v][line]) * bytes);
+    const int64_t part = rt_ring_part_bytes(lines, most, (class->dims[k][line] + class->dims[v][line]) * bytes);
     return gradient ? 2 * part : part + rows * class->dims[v][line] * (int64_t)sizeof(float);
 }
 

@@ -54,8 +54,6 @@ int options_take_batch(struct options *options, struct diags *diags) {
 /* --global-batch. The batch of a model file is known when the file has been read. */
 static int check_batch(struct parser *parser) {
     struct options *options = parser->options;
-    if (!options->train && !options->model_config)
-        return parser_usage_error(parser, "--global-batch is for training, and for --model-config");
     if (options->given[OPT_ACCUMULATE])
         return parser_usage_error(parser, "--global-batch determines --accumulate: give one of them");
     return options->batch_dim ? options_take_batch(options, parser->diags) : 0;

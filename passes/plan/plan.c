@@ -71,14 +71,10 @@ static const char *divided_range(const struct graph *graph, const struct open_si
     return arena_printf(graph->arena, "; --dim %s=%s can be", size->name, open_range_text(graph->arena, &range));
 }
 
-const char *open_cut_refused(const struct graph *graph, int64_t extent, int axis, int64_t ways) {
-    const struct mesh *mesh = &graph->mesh;
+const char *open_cut_refused(const struct graph *graph, int64_t extent, int64_t ways) {
     if (!open_is(graph->open, extent)) return NULL;
     const char *name = open_plain(graph->open, graph->arena, extent);
     const struct open_size *size = size_of(graph, extent);
-    if (axis != mesh_axis(mesh, AXIS_DATA) && axis != mesh_axis(mesh, AXIS_EXPERT))
-        return arena_printf(graph->arena, "its size %s is open, and of open dimensions only the batch is divided",
-                            name);
     if (extent % ways == 0 && open_is(graph->open, extent / ways)) return NULL;
     const char *range = size ? open_range_text(graph->arena, &size->range) : "";
     return arena_printf(graph->arena, "its size %s%s%s is open, and not always a multiple of %lld%s", name,
@@ -88,11 +84,13 @@ const char *open_cut_refused(const struct graph *graph, int64_t extent, int axis
 const char *split_open_refused(const struct graph *graph, const struct dims *dims, const struct node_split *splits,
                                int axis, const struct node_split *split) {
     if (!graph->open || split->factor < 0) return NULL;
+    if (dims_has_windows(dims, split->factor) && open_is(graph->open, dims->factor[split->factor].extent))
+        return "its size is open, and it is read in windows";
     int64_t ways = graph->mesh.axis[axis].size;
     for (int other = 0; other < graph->mesh.naxes; other++)
         if (other != axis && splits[other].factor == split->factor) ways *= graph->mesh.axis[other].size;
     const int64_t pieces = (split->blocks < 0 ? -split->blocks : split->blocks) * split->grain;
-    return open_cut_refused(graph, dims->factor[split->factor].extent / pieces, axis, ways);
+    return open_cut_refused(graph, dims->factor[split->factor].extent / pieces, ways);
 }
 
 const char *split_refused(const struct graph *graph, const struct dims *dims, const struct node_split *splits, int axis,

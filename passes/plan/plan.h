@@ -73,10 +73,10 @@ int draft_first(const struct draft *draft, int stage);
 int split_other_axis(const struct node_split splits[RT_MAX_AXES], const struct dims *dims, int axis,
                      const struct node_split *split);
 
-/* Of a graph with open sizes: why a dimension of so many pieces cannot be divided among ranks along `axis`, for a
- * message; NULL: it can. Fixed ones can be; of open ones a batch, among the ranks of axis data or expert, in equal
- * parts for all its sizes. split_open_refused: of the factor that the split divides. */
-const char *open_cut_refused(const struct graph *graph, int64_t extent, int axis, int64_t ways);
+/* Of a graph with open sizes: why a dimension of so many pieces cannot be divided among so many ranks, for a message;
+ * NULL: it can. Open ones can be if the parts are equal for all sizes. split_open_refused: of the factor that the split
+ * divides. */
+const char *open_cut_refused(const struct graph *graph, int64_t extent, int64_t ways);
 const char *split_open_refused(const struct graph *graph, const struct dims *dims, const struct node_split *splits,
                                int axis, const struct node_split *split);
 

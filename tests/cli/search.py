@@ -183,6 +183,48 @@ def generation():
     assert len(chosen) == 2, chosen
 
 
+LLAMA = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "samples", "models", "llama_any.onnx")
+DECODER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "sizes", "llama_past.onnx")
+
+
+def generation_of_files():
+    """The same of a decoder's file, whose number of tokens and length of the cache are ranges."""
+    devices, texts = 4, 64
+    common = [DECODER, "--state", "auto", "--machine", "h100", "--runtime-ngpus", str(devices), "--dim", "sequence=1..16@1", "--dim",
+              "past_sequence_length=0..1024@512"]
+    best = (math.inf, "")
+    for tensor, pipeline in itertools.product((1, 2, 4), repeat=2):
+        if tensor * pipeline <= devices:
+            args = ["--pas", f"hybrid:tensor={tensor},pipeline={pipeline}", "--dim", f"batch={texts * tensor * pipeline // devices}"]
+            found = plan(*common, *args)
+            best = min(best, (found["estimate"]["step_s"], " ".join(args))) if found else best
+    got = plan(*common, "--pas", "autodist", "--global-batch", str(texts))
+    print(f"generation of a file: search {got['estimate']['step_s']:.5g}, optimum {best[0]:.5g} ({best[1]})")
+    assert got["estimate"]["step_s"] <= best[0] * 1.0001
+
+
+def optimum_of_ranges():
+    """Of a model file whose batch and sequence are ranges, the search finds the best plan at the typical sizes, also of those
+    with ring attention or --async-tp, and none that some size does not allow."""
+    common = [LLAMA, "--machine", "h100", "--plan-ngpus", "4", "--attention", "flash", "--dim", "batch=1..4"]
+    dims = ["--dim", "seq=64..8192:64@4096"]
+    found = {}
+    for tensor, context, pipeline in itertools.product((1, 2, 4), repeat=3):
+        for settings in settings_of(tensor, context, 1, pipeline) if tensor * context * pipeline == 4 else ():
+            for more in ([], ["--async-tp"], ["--sequence-parallel"], ["--async-tp", "--sequence-parallel"])[:4 if tensor > 1 else 1]:
+                done = plan(*common, *dims, "--pas", settings, *more)
+                if done:
+                    found[" ".join([settings, *more])] = done["estimate"]["step_s"]
+    for trait, word in (("", ""), ("attention=ring", "attention=ring"), ("tensor", "tensor="), ("async-tp", "--async-tp")):
+        got = plan(*common, *dims, "--pas", "autodist", *(["--require", trait] if trait else []))
+        best = min((s, a) for a, s in found.items() if word in a)
+        chosen = got["search"]["plans"][0]["options"]
+        print(f"ranges, {trait or 'any'}: search {got['estimate']['step_s']:.5g} ({chosen}), optimum of {len(found)} {best[0]:.5g} ({best[1]})")
+        assert got["estimate"]["step_s"] <= best[0] * 1.0001 and word in chosen, chosen
+    odd = plan(*common, "--dim", "seq=1..8192@4096", "--pas", "autodist", "--runtime-ngpus", "4")["search"]["plans"]
+    assert "context" not in odd[0]["options"] and any("not always a multiple of" in (p["rejected"] or "") for p in odd), odd
+
+
 def optimum_of_groups():
     """With slow links between nodes, the search finds the best of all ZeRO stages and groups; --require takes one."""
     devices, model = 8, SMALL
@@ -431,6 +473,8 @@ def batches_of_files():
         words = [*common[:-4], "--pas", "dp"]
         shaped = plan(*words, "--shape", "input_ids=2,16", "--global-batch", str(samples))
         assert shaped == plan(*words, "--shape", "input_ids=2,16", "--accumulate", str(samples // (2 * devices)))
+        inferred = plan(model, *common[4:], "--pas", "autodist")["search"]["plans"]  # micro-batches of stages too
+        assert {b for p in inferred for b in re.findall(r"items=(\d+)", p["options"])} >= {"8", "16", "32"}, inferred
     model = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "training", "gpt2", "model.onnx")
     refused = run(model, "--train", "--global-batch", "8", "--pas", "autodist", "--runtime-ngpus", "2")
     assert refused.returncode == 2 and "E0205" in refused.stderr and "batch" in refused.stderr, refused.stderr
@@ -529,7 +573,7 @@ def main():
     global RANKC
     RANKC = rankc_of(__doc__)
     for case in (published, limits, smallest, pipelines_and_grouped_heads, inference_in_stages, compiled, machine_files, constraints, measured,
-                 optimum, optimum_of_mixtures, optimum_of_groups, optimum_of_unequal_stages, optimum_of_runs, optimum_of_rings, generation, batches_of_files, few_micro_batches, promising):
+                 optimum, optimum_of_mixtures, optimum_of_groups, optimum_of_unequal_stages, optimum_of_runs, optimum_of_rings, optimum_of_ranges, generation, generation_of_files, batches_of_files, few_micro_batches, promising):
         case()
 
 

@@ -21,6 +21,7 @@ SOURCE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "embedded.c")
 VOCABULARY = 100
 # batch, seq: the sum of the logits for token i * 7 % 100, by ONNX Runtime 1.32
 SUMS = {(1, 1): -1.0603, (4, 64): 69.5407, (3, 17): 13.294, (1, 2): 0.0438, (2, 5): -0.7262}
+FOURS = {(4, 64): 69.5407, (1, 4): -0.4795, (3, 20): 15.0282}  # the same, of multiples of four positions
 
 
 def tokens(batch, seq):
@@ -31,7 +32,7 @@ def record():
     import onnxruntime
     session = onnxruntime.InferenceSession(MODEL)
     print({sizes: round(float(session.run(None, {"input_ids": tokens(*sizes)})[0].astype("f8").sum()), 4)
-           for sizes in SUMS})
+           for sizes in {**SUMS, **FOURS}})
 
 
 def compiled(rankc, work, pas, target):

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """The verbs of a program with open sizes: verify --numeric at sizes that are given, dumps that are compared at sizes of a
-run, and a model that is run by its file name, whose program in the cache serves calls of other sizes.
+run, and a model that is run by its file name, whose program in the cache serves calls of other sizes. Plans that divide a
+sequence of open length are run at several, and their sums are ONNX Runtime's.
 
     verbs.py --rankc RANKC"""
 import os
@@ -10,7 +11,7 @@ import sys
 sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
 from rankc_test import SAMPLES, call, expect, json_of, needed, outputs_of, rankc_of, report  # noqa: E402
 
-from embedded import SUMS, VOCABULARY, tokens  # noqa: E402
+from embedded import FOURS, SUMS, VOCABULARY, tokens  # noqa: E402
 
 with needed():
     import numpy
@@ -42,6 +43,28 @@ def check_plan(rankc, work, name):
         name, value = size.split("=")
         expect(any(f"'{name}'={value}" in line for line in sets), f"not checked at {size}: {said}")
     return f"{len(sets)} sets of sizes"
+
+
+# plans whose ranks have equal parts of the sequence at all its lengths
+DIVIDED = {
+    "context, mirrored": ["--pas", "hybrid:context=2,cut=mirrored"],
+    "heads": ["--pas", "hybrid:context=2,attention=heads"],
+    "ring": ["--pas", "hybrid:context=2,attention=ring", "--attention", "flash"],
+    "ring, mirrored": ["--pas", "hybrid:context=2,attention=ring,cut=mirrored", "--attention", "flash"],
+    "ring, tensor": ["--pas", "hybrid:tensor=2,context=2,attention=ring", "--attention", "flash", "--sequence-parallel"],
+}
+
+
+def check_divided(rankc, work, name):
+    out = compiled(rankc, os.path.join(work, name.replace(", ", "-")), DIVIDED[name], "batch=1..4", "seq=4..64:4")
+    for sizes, total in FOURS.items():
+        results = os.path.join(work, "out")
+        call(rankc, "run", out, "--input", f"input_ids={saved(work, *sizes)}", "--output-dir", results)
+        found = float(outputs_of(results)["logits"].astype("f8").sum())
+        expect(abs(found - total) <= 1e-4 * max(abs(total), 1), f"{name}, {sizes}: {found}, not {total}")
+    call(rankc, "verify", out, "--numeric", "--dim", "batch=3", "--dim", "seq=20")
+    expect(("ring" in name) == (" ring " in call(rankc, "show", out).stdout), f"{name}: keys are gathered, or stay divided")
+    return f"{len(FOURS)} sizes"
 
 
 def saved(work, batch, seq):
@@ -214,6 +237,7 @@ def check_refusals(rankc, work):
 def main():
     rankc = rankc_of(__doc__)
     return report([(f"verify --numeric, {name}", lambda work, name=name: check_plan(rankc, work, name)) for name in PLANS] +
+                  [(f"a divided sequence, {name}", lambda work, name=name: check_divided(rankc, work, name)) for name in DIVIDED] +
                   [("run by file name", lambda work: check_by_name(rankc, work)), ("dumps", lambda work: check_dumps(rankc, work)), ("touched", lambda work: check_touched(rankc, work)),
                    ("parts", lambda work: check_parts(rankc, work)), ("limit", lambda work: check_limit(rankc, work)), ("slice", lambda work: check_slice(rankc, work)), ("refusals", lambda work: check_refusals(rankc, work))])
 

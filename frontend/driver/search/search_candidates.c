@@ -385,10 +385,14 @@ static void add_forms(const struct listing *l, struct candidate candidate) {
 }
 
 /* A step of generation has one micro-batch, whose texts have their caches in memory. */
+static bool is_generation(const struct options *options) {
+    return options->decode || (options->state && strcmp(options->state, "none"));
+}
+
 static void add_batches(const struct listing *l, struct candidate candidate) {
     const int ranks =
         search_ways(&candidate, AXIS_EXPERT) * search_ways(&candidate, AXIS_DATA); /* that divide a micro-batch */
-    const bool varies = search_smallest_batch(l->options) > 0, whole = varies && l->options->decode;
+    const bool varies = search_smallest_batch(l->options) > 0, whole = varies && is_generation(l->options);
     const int all = (int)(l->options->global_batch / candidate.units / ranks);
     for (int sequences = whole ? all : 1; sequences <= (whole ? all : varies ? MOST_SEQUENCES : 1); sequences++) {
         candidate.batch = varies ? sequences * ranks : 0;

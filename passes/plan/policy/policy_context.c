@@ -126,7 +126,7 @@ int policy_context(struct draft *draft, const struct pass_context *context) {
                     propagation.ways);
         return 0;
     }
-    const char *why = open_cut_refused(graph, positions, axis, propagation.ways);
+    const char *why = open_cut_refused(graph, positions, propagation.ways);
     if (why)
         return diag_error(context->diags, 420, EXIT_LIMIT, graph->name,
                           "policy context: the positions cannot be divided among %d ranks: %s", propagation.ways, why);

@@ -18,7 +18,7 @@ static const char *refused(const struct propagation *propagation, const struct t
     const struct mesh *mesh = &propagation->graph->mesh;
     const int data = mesh_axis(mesh, AXIS_DATA);
     const bool nested = data >= 0 && data != propagation->axis;
-    return open_cut_refused(propagation->graph, input->dims[0], propagation->axis,
+    return open_cut_refused(propagation->graph, input->dims[0],
                             (int64_t)propagation->ways * (nested ? mesh->axis[data].size : 1));
 }
 

@@ -69,19 +69,17 @@ static const bool *keep_sums(struct propagation *propagation) {
     return sums;
 }
 
-/* True if the positions of a partial sequence are open. */
-static bool is_open(struct propagation *propagation, const bool *sums, int tensor) {
-    return is_partial_sequence(propagation, sums, tensor) &&
-           open_is(propagation->graph->open, propagation->graph->tensors.at[tensor].dims[POSITIONS]);
-}
-
-static int refuse(const struct propagation *propagation, int id, int tensor, struct diags *diags) {
+/* Splits the node by the positions of its input; E0420 if they are open and cannot be divided. */
+static int split_positions(struct propagation *propagation, int id, int k, struct diags *diags) {
     const struct graph *graph = propagation->graph;
-    const int64_t positions = graph->tensors.at[tensor].dims[POSITIONS];
-    return diag_error(diags, 420, EXIT_LIMIT, node_place(graph, id),
-                      "--sequence-parallel cannot divide dimension %d of %s: %s", POSITIONS,
-                      diag_quote(diags, graph->tensors.at[tensor].name),
-                      open_cut_refused(graph, positions, propagation->axis, propagation->ways));
+    const struct tensor *tensor = &graph->tensors.at[graph->nodes.at[id].inputs[k]];
+    const char *why = open_cut_refused(graph, tensor->dims[POSITIONS], propagation->ways);
+    if (why)
+        return diag_error(diags, 420, EXIT_LIMIT, node_place(graph, id),
+                          "--sequence-parallel cannot divide dimension %d of %s: %s", POSITIONS,
+                          diag_quote(diags, tensor->name), why);
+    policy_split_positions(propagation, id, k);
+    return 0;
 }
 
 static int split_sequences(struct propagation *propagation, struct diags *diags) {
@@ -89,10 +87,9 @@ static int split_sequences(struct propagation *propagation, struct diags *diags)
     const bool *sums = keep_sums(propagation);
     GRAPH_EACH_ID(graph, id, const struct node *node) {
         for (int k = 0; k < node->ninputs && node->phase <= PHASE_BACKWARD && !propagation->decided[id]; k++)
-            if (is_open(propagation, sums, node->inputs[k]))
-                return refuse(propagation, id, node->inputs[k], diags);
-            else if (is_partial_sequence(propagation, sums, node->inputs[k]))
-                policy_split_positions(propagation, id, k);
+            if (is_partial_sequence(propagation, sums, node->inputs[k]) &&
+                split_positions(propagation, id, k, diags) < 0)
+                return -1;
     }
     return 0;
 }
