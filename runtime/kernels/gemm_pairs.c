@@ -23,7 +23,7 @@
 #define INLINED TARGET static inline __attribute__((always_inline))
 #define ROWS    14 /* of y that are held in registers, two vectors wide */
 #define LINE    32 /* elements of a cache line */
-#define AHEAD   64 /* pairs of rows from what a single tile reads to what it fetches */
+#define AHEAD   32 /* pairs of rows from what a single tile reads to what it fetches: a page */
 #define SIDE    32 /* elements from one pair of k to the next in a left operand that is stored transposed */
 
 /* Rows of the left operand: side by side, RT_GEMM_LEFT_ROW apart, or `turned`, for each pair of k the pairs of all
