@@ -115,7 +115,8 @@ const char *loops_pragma(const struct loops *loops, int64_t elements, const char
     if (open_most(open, elements) < PARALLEL_ELEMENTS) return alone;
     threads = arena_printf(loops->arena, "%s num_threads(rt_pieces(%s))", threads, count);
     if (open_least(open, elements) >= PARALLEL_ELEMENTS) return threads;
-    return arena_printf(loops->arena, "%s if (%lld >= %s)", threads, (long long)elements,
+    /* without the name, `if` would be that of simd, too: few elements would be computed one by one */
+    return arena_printf(loops->arena, "%s if (parallel : %lld >= %s)", threads, (long long)elements,
                         extents_fixed(loops->graph, PARALLEL_ELEMENTS));
 }
 
