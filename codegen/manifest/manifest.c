@@ -10,45 +10,10 @@
 #include "ir/expr/eval.h"
 #include "ir/provenance.h"
 #include "passes/plan/file/plan_text.h"
-#include "passes/plan/machine/kernel_time.h"
 #include "runtime/base/shape/bucket.h"
 #include "runtime/base/number/hash.h"
 #include "runtime/base/text/json.h"
 #include "runtime/base/manifest.h"
-
-static void put_class(struct rt_json_writer *writer, const struct rankplan *plan, const struct rank_class *class) {
-    const struct graph *graph = plan->graph;
-    int64_t number = 0;
-    rt_json_open(writer, '[', RT_JSON_INLINE);
-    GRAPH_EACH(graph, i, const struct node *node) {
-        if (plan->moves_nothing[graph->order.at[i]]) continue;
-        const int64_t instruction = number++;
-        if (!rankplan_part(class, node)) continue;
-        const struct kernel kernel = {
-            .graph = graph, .node = node, .split = node->split, .extents = class->dims, .units = 1};
-        const struct kernel_size size = kernel_size(&kernel);
-        const int64_t entry[] = {instruction,
-                                 node->phase,
-                                 (int64_t)size.flops,
-                                 (int64_t)size.bytes,
-                                 class->live[RT_ACTIVATIONS][i],
-                                 class->live[RT_COMMUNICATION][i],
-                                 class->live[RT_SCRATCH][i]};
-        rt_json_put_dims(writer, entry, sizeof entry / sizeof *entry);
-    }
-    rt_json_close(writer, ']');
-}
-
-/* Writes "work", at the typical sizes: for each class, a list of [instruction, phase, operations, bytes, activations,
- * communication, scratch] of what its ranks execute. phase: enum phase; operations, bytes: of kernel_size();
- * activations and the others: bytes that are live in these arenas while the instruction is executed, without slots
- * (struct rank_class). */
-static void manifest_put_work(struct rt_json_writer *writer, const struct rankplan *planned) {
-    const struct rankplan *plan = rankplan_typical(planned, planned->graph->arena);
-    rt_json_key_open(writer, "work", '[', RT_JSON_LINES);
-    for (int c = 0; c < plan->nclasses; c++) put_class(writer, plan, &plan->classes[c]);
-    rt_json_close(writer, ']');
-}
 
 /* Writes "estimate": the machine, seconds of a step and its parts, and operations of all ranks together. */
 static void manifest_put_estimate(struct rt_json_writer *writer, const struct machine *machine,

@@ -28,6 +28,12 @@ void manifest_put_parameters(struct rt_json_writer *writer, const struct rankpla
 void manifest_put_schedule(struct rt_json_writer *writer, const struct rankplan *plan, const struct machine *machine,
                            const struct decisions *decisions);
 
+/* Writes "work": for each class, a list of [instruction, phase, operations, bytes, activations, communication, scratch]
+ * of what its ranks execute. phase: enum phase; operations, bytes: what is computed, and what is read and written, as
+ * manifest_put_extent; activations and the others: bytes that are live in these arenas while the instruction is
+ * executed, without slots (struct rank_class). */
+void manifest_put_work(struct rt_json_writer *writer, const struct rankplan *plan);
+
 /* What the elements of a tensor of integers are for. Followed are nodes that only move or convert elements. `scratch`
  * is used for tables. */
 struct index_use {

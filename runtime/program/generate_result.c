@@ -78,7 +78,7 @@ int generated_give(const struct job *job, struct failure *failure) {
         print_rows(&job->generated);
         if (!options->quiet) print_summary(&job->generated.spent);
     }
-    if (job->profile && !options->json) profile_print(job->profile, &job->manifest, stdout);
+    if (job->profile && !options->json) profile_print(job->profile, stdout);
     if (ok && rt_printed()) return EXIT_OK;
     return failure_set(failure, EXIT_SYSTEM, RT_CODE_WRITE, "cannot write the results to standard output");
 }

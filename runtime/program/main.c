@@ -308,7 +308,7 @@ static int give_results(const struct job *job, struct failure *failure) {
         outputs_print(job->outputs, job->program, &job->manifest);
     if (!options->json && !options->steps && !options->quiet && (options->repeat > 1 || options->verbose))
         ok = print_times(job);
-    if (job->profile && !options->json) profile_print(job->profile, &job->manifest, stdout);
+    if (job->profile && !options->json) profile_print(job->profile, stdout);
     if (ok && rt_printed()) return EXIT_OK;
     return failure_set(failure, EXIT_SYSTEM, RT_CODE_WRITE, "cannot write the results to standard output");
 }

@@ -252,9 +252,9 @@ void dump_begin_step(struct dump *dump, int64_t step);
 int dump_end_step(struct dump *dump);
 int dump_close(struct dump *dump, int status);
 
-/* Where the time of the traced steps went: as a table, or as a JSON value. The manifest is that of the program. */
+/* Where the time of the traced steps went: as a table, or as a JSON value. */
 struct profile;
-void profile_print(const struct profile *profile, const struct manifest *manifest, FILE *file);
+void profile_print(const struct profile *profile, FILE *file);
 void profile_put(struct rt_json_writer *writer, const struct profile *profile);
 void profile_free(struct profile *profile);
 

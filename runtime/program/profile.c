@@ -62,34 +62,38 @@ static int compare_rows(const void *a, const void *b) {
     return x->ns != y->ns ? (x->ns < y->ns) - (x->ns > y->ns) : strcmp(x->name, y->name);
 }
 
-static void add_instruction(struct row *row, const struct trace_event *event, const struct trace_work *work) {
-    row->ns += (double)(event->end - event->begin);
-    row->calls++;
-    row->bytes += (double)work->bytes;
-    row->flops += (double)work->flops;
+static void add_row(struct row *row, const struct row *one) {
+    row->ns += one->ns, row->waited += one->waited, row->calls += one->calls;
+    row->bytes += one->bytes, row->flops += one->flops;
 }
 
+/* `sizes`: of the step that the event belongs to. */
 static void add_event(struct profile *profile, const struct trace_event *event, const struct trace_names *names,
-                      int class) {
+                      int class, int64_t *sizes) {
     const int i = event->instruction;
-    if (event->kind == TRACE_STEP) profile->step_ns += (double)(event->end - event->begin);
+    const double ns = (double)(event->end - event->begin);
+    if (event->kind == TRACE_SIZE) sizes[event->call] = event->bytes;
+    if (event->kind == TRACE_STEP) profile->step_ns += ns;
     if (i < 0 || i >= names->ninstructions) return;
-    struct row *layer = &profile->layers.at[profile->layers.of[i]],
-               *operator= & profile->operators.at[profile->operators.of[i]];
-    layer->waited += (double)event->waited;
-    operator->waited +=(double) event->waited;
-    if (event->kind != TRACE_INSTRUCTION) return;
-    const struct trace_work *work = &names->work[(int64_t) class * names->ninstructions + i];
-    add_instruction(layer, event, work);
-    add_instruction(operator, event, work);
-    profile->inside += (double)(event->end - event->begin);
+    struct row row = {.waited = (double)event->waited};
+    if (event->kind == TRACE_INSTRUCTION) {
+        const struct trace_work *work = &names->work[(int64_t) class * names->ninstructions + i];
+        row.ns = ns;
+        row.calls = 1;
+        row.bytes = (double)trace_amount(names, work->bytes, sizes);
+        row.flops = (double)trace_amount(names, work->flops, sizes);
+        profile->inside += ns;
+    }
+    add_row(&profile->layers.at[profile->layers.of[i]], &row);
+    add_row(&profile->operators.at[profile->operators.of[i]], &row);
 }
 
 static void add_all(struct profile *profile, const struct trace_all *all, const struct trace_names *names) {
     for (int r = 0; r < all->world; r++) {
         const struct trace_part *part = &all->parts[r];
+        int64_t sizes[RT_MAX_SIZES] = {0};
         for (int64_t i = 0; i < part->about.n; i++) {
-            add_event(profile, &part->events[i], names, part->about.class);
+            add_event(profile, &part->events[i], names, part->about.class, sizes);
             profile->steps += r == 0 && part->events[i].kind == TRACE_STEP;
         }
     }
@@ -198,10 +202,7 @@ static void print_row(const struct profile *profile, const struct row *row, FILE
 /* Rows behind those that are printed, as one. */
 static struct row sum_rest(const struct rows *rows, char *name) {
     struct row rest = {.name = name};
-    for (int i = ROWS_PRINTED; i < rows->n; i++) {
-        rest.ns += rows->at[i].ns, rest.waited += rows->at[i].waited, rest.calls += rows->at[i].calls;
-        rest.bytes += rows->at[i].bytes, rest.flops += rows->at[i].flops;
-    }
+    for (int i = ROWS_PRINTED; i < rows->n; i++) add_row(&rest, &rows->at[i]);
     return rest;
 }
 
@@ -217,17 +218,7 @@ static void print_rows(const struct profile *profile, const char *title, const s
     print_row(profile, &rest, file);
 }
 
-/* Bytes and operations of a program whose sizes are open are counted at those that were typical for the compile, not at
- * a step's. */
-static void print_sizes(const struct manifest *manifest, FILE *file) {
-    const struct rt_json *sizes = rt_json_member(rt_json_root(manifest->document), "sizes");
-    for (const struct rt_json *size = rt_json_first(sizes); size; size = size->next)
-        fprintf(file, "%s%s=%.0f%s", size == sizes->first ? "MB and MFLOP are those of a step with " : ", ",
-                rt_quote_text(rt_json_text(rt_json_member(size, "name"))).text, number_of(size, "typical"),
-                size->next ? "" : "\n");
-}
-
-void profile_print(const struct profile *profile, const struct manifest *manifest, FILE *file) {
+void profile_print(const struct profile *profile, FILE *file) {
     const double step = profile->step_ns, outside = step - profile->inside;
     fprintf(file,
             "profile of %d step%s, mean of %d rank%s: %.3f ms per step, %.3f ms (%.1f%%) outside of instructions\n",
@@ -238,7 +229,6 @@ void profile_print(const struct profile *profile, const struct manifest *manifes
                 profile->bytes_per_s / 1e9, profile->machine);
     else
         fprintf(file, "peaks are not known: --profile=MACHINE names a machine, or a file that 'rankc profile' wrote\n");
-    print_sizes(manifest, file);
     print_rows(profile, "operator", &profile->operators, file);
     print_rows(profile, "layer", &profile->layers, file);
 }

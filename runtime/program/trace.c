@@ -287,6 +287,14 @@ void trace_begin_step(struct trace *trace, int64_t step) {
     trace->marks = trace->status = 0;
     if (trace->rt->program->device->mark) moment(trace);
     trace->step.begin = rt_clock_ns();
+    for (int size = 0; size < trace->rt->program->nsizes; size++) {
+        struct trace_event event = event_of(trace, TRACE_SIZE);
+        event.begin = event.end = trace->step.begin;
+        event.instruction = -1;
+        event.call = (uint8_t)size;
+        event.bytes = trace->rt->internal->sizes[size];
+        add_event(trace, event);
+    }
 }
 
 static bool is_recording(const struct trace *trace) {

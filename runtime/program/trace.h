@@ -15,7 +15,8 @@
 
 #include <stdio.h>
 
-enum trace_kind { TRACE_STEP, TRACE_INSTRUCTION, TRACE_CALL };
+/* TRACE_SIZE: in front of a step's instructions, of each size that it chooses: `bytes` is size number `call`. */
+enum trace_kind { TRACE_STEP, TRACE_INSTRUCTION, TRACE_CALL, TRACE_SIZE };
 
 /* Functions of a transport, as of struct rt_comm_driver. */
 enum trace_call {
@@ -85,7 +86,7 @@ struct trace_names {
     } * instructions;
     struct trace_work {
         int phase; /* enum phase; -1: unknown */
-        int64_t flops, bytes;
+        const struct rt_json *flops, *bytes; /* numbers, or formulas over the names of sizes; NULL: 0 */
         int64_t live[RT_ARENAS]; /* bytes that are live meanwhile, without slots: of activations and what follows */
     } * work;                    /* [class * ninstructions + instruction] */
     struct trace_kept {
@@ -97,10 +98,14 @@ struct trace_names {
             int64_t bytes[RT_ARENAS]; /* of one slot */
         } * slots;
     } * kept; /* of each class */
+    int nsizes;
+    const char *sizes[RT_MAX_SIZES];
 };
 extern const char *const trace_phases[];
 bool trace_names_read(struct trace_names *names, const struct manifest *manifest, int nclasses);
 void trace_names_free(struct trace_names *names);
+/* Operations or bytes of an instruction in a step of these sizes. */
+int64_t trace_amount(const struct trace_names *names, const struct rt_json *amount, const int64_t *sizes);
 
 /* The memory of a rank, by arena, from `at` on. */
 struct trace_memory {

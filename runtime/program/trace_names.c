@@ -9,6 +9,8 @@
  * that counts. */
 #include "program/trace.h"
 
+#include "base/number/formula.h"
+
 #include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
@@ -86,14 +88,41 @@ static int read_numbers(const struct rt_json *list, int64_t *numbers, int most) 
  * lack the last three. */
 static void read_entry(struct trace_names *names, int class, const struct rt_json *entry) {
     int64_t field[7] = {-1};
+    const struct rt_json *flops = entry->first && entry->first->next ? entry->first->next->next : NULL;
     if (read_numbers(entry, field, 7) < 4 || field[0] < 0 || field[0] >= names->ninstructions || field[1] < 0 ||
         field[1] >= PHASES)
         return;
     names->work[(int64_t) class * names->ninstructions + field[0]] =
         (struct trace_work){(int)field[1],
-                            field[2],
-                            field[3],
+                            flops,
+                            flops->next,
                             {[RT_ACTIVATIONS] = field[4], [RT_COMMUNICATION] = field[5], [RT_SCRATCH] = field[6]}};
+}
+
+struct naming {
+    const struct trace_names *names;
+    const int64_t *sizes;
+};
+
+static bool size_of_name(void *context, const char *name, size_t length, int64_t *out) {
+    const struct naming *naming = context;
+    for (int s = 0; s < naming->names->nsizes; s++) {
+        if (strlen(naming->names->sizes[s]) != length || memcmp(naming->names->sizes[s], name, length) != 0) continue;
+        *out = naming->sizes[s];
+        return true;
+    }
+    return false;
+}
+
+int64_t trace_amount(const struct trace_names *names, const struct rt_json *amount, const int64_t *sizes) {
+    struct naming naming = {names, sizes};
+    const char *text = rt_json_text(amount);
+    int64_t value = 0;
+    if (!text)
+        rt_json_int(amount, &value);
+    else
+        rt_formula_read(&(struct rt_formula){size_of_name, NULL, &naming}, text, &value, NULL, NULL);
+    return value;
 }
 
 static bool read_work(struct trace_names *names, const struct rt_json *classes, int nclasses) {
@@ -135,6 +164,9 @@ static bool read_all_kept(struct trace_names *names, const struct rt_json *class
 bool trace_names_read(struct trace_names *names, const struct manifest *manifest, int nclasses) {
     const struct rt_json *root = rt_json_root(manifest->document);
     *names = (struct trace_names){0};
+    for (const struct rt_json *size = rt_json_first(rt_json_member(root, "sizes")); size; size = size->next)
+        if (names->nsizes < RT_MAX_SIZES && rt_json_text(rt_json_member(size, "name")))
+            names->sizes[names->nsizes++] = rt_json_text(rt_json_member(size, "name"));
     if (read_instructions(names, rt_json_member(root, "instructions")) &&
         read_work(names, rt_json_member(root, "work"), nclasses) &&
         read_all_kept(names, rt_json_member(root, "classes"), nclasses))

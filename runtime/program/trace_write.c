@@ -140,6 +140,7 @@ struct output {
     char **shown;  /* per instruction: `"name": .., "cat": .., "args": {"node": ..` */
     int64_t start; /* ns of the first event */
     int rank, class;
+    int64_t sizes[RT_MAX_SIZES]; /* of the step */
 };
 
 /* Names of nodes are untrusted: the JSON writer escapes them. */
@@ -200,7 +201,8 @@ static void put_instruction(const struct output *out, const struct trace_event *
     put_numbers(out, event);
     if (work->phase >= 0)
         fprintf(out->file, ", \"phase\": \"%s\", \"bytes\": %" PRId64 ", \"flops\": %" PRId64,
-                trace_phases[work->phase], work->bytes, work->flops);
+                trace_phases[work->phase], trace_amount(out->names, work->bytes, out->sizes),
+                trace_amount(out->names, work->flops, out->sizes));
     fputs("}}", out->file);
 }
 
@@ -222,11 +224,12 @@ static void put_step(const struct output *out, const struct trace_event *event) 
             event->step);
 }
 
-static void put_event(const struct output *out, const struct trace_event *event) {
+static void put_event(struct output *out, const struct trace_event *event) {
     switch ((enum trace_kind)event->kind) {
     case TRACE_STEP: put_step(out, event); return;
     case TRACE_INSTRUCTION: put_instruction(out, event); return;
     case TRACE_CALL: put_call(out, event); return;
+    case TRACE_SIZE: out->sizes[event->call] = event->bytes; return;
     }
 }
 
