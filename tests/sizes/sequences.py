@@ -184,10 +184,23 @@ def check_bounds(rankc, work):
     return "3 refusals"
 
 
+def check_vectors(rankc, work):
+    """Loops that are too short for threads are vectorised all the same: in a pragma of `parallel for simd` an `if` without
+    the name of a construct is that of both."""
+    wide = dict(nodes=[helper.make_node("Sigmoid", ["x"], ["y"])], constants=[], inputs={"x": ("f4", ["batch", 4096])})
+    path, _ = written(wide, work, "wide")
+    program = os.path.join(work, "wide")
+    compiled(rankc, path, program, {"batch": "1..64"}, "-q", "--no-build")
+    with open(os.path.join(program, "wide/_/rank_0.c"), encoding="utf-8") as file:
+        pragmas = [line for line in file if "parallel for simd" in line]
+    expect(pragmas and all(" if (parallel : " in line for line in pragmas), f"pragmas: {pragmas}")
+    return f"{len(pragmas)} loops"
+
+
 def main():
     rankc = rankc_of(__doc__)
     checks = [(name, lambda work, name=name: check_model(rankc, work, name)) for name in MODELS]
-    return report([*checks, ("bounds", lambda work: check_bounds(rankc, work))])
+    return report([*checks, ("bounds", lambda work: check_bounds(rankc, work)), ("vectors", lambda work: check_vectors(rankc, work))])
 
 
 if __name__ == "__main__":
