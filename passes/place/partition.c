@@ -1,10 +1,4 @@
-/* Assigns to every computed tensor the layout in which its producer leaves it. The sum of partial values, and a view of
- * one, stay partial, so that one later reduction serves for all.
- *
- * Note [Delayed reductions]
- * A partial gradient is reduced once per step, after its micro-batches are accumulated: the accumulator is partial
- * too. With --amp the reduction comes after the cast to the parameter's type, as in PyTorch's DDP: the sum over
- * ranks is then not rounded to 16 bits, and all reductions can overlap with the backward phase.
+/* Assigns to every tensor its layout: to what nodes compute by passes/plan/layouts.h, and to inputs and weights.
  *
  * Note [Originals]
  * Of a result that an earlier pipeline stage computes again in the backward phase, nodes of later stages read the
@@ -18,6 +12,7 @@
 #include "ir/schedule.h"
 #include "passes/pipeline.h"
 #include "passes/place/zero.h"
+#include "passes/plan/layouts.h"
 #include "passes/plan/stages.h"
 
 /* Note [Regrouped sums]
@@ -237,162 +232,12 @@ static bool regroup_sums(struct graph *graph) {
     return any;
 }
 
-static bool is_partial_sum(const struct graph *graph, int tensor, int axis) {
-    const struct placement sum = placement_partial_sum();
-    if (tensor < 0) return false;
-    const struct placement held = layout_along(&graph->tensors.at[tensor].layout, axis);
-    return placement_equal(&held, &sum);
-}
-
-/* Per tensor: true for gradients that only accumulations and later phases read, possibly through linear nodes. */
-static const bool *find_gradients(const struct graph *graph, const struct uses *uses) {
-    bool *gradient = ARENA_ARRAY(graph->arena, bool, graph->tensors.n + 1);
-    GRAPH_EACH_BACK(graph, i, const struct node *node) {
-        const int tensor = node->outputs[0];
-        bool waits = node->phase == PHASE_BACKWARD && uses->first[tensor] < uses->first[tensor + 1];
-        for (int u = uses->first[tensor]; u < uses->first[tensor + 1] && waits; u++) {
-            const struct node *reader = &graph->nodes.at[uses->users[u]];
-            waits = reader->phase >= PHASE_REDUCE || reader->op->id == OP_Accumulate ||
-                    (node_is_linear(graph, reader) && gradient[reader->outputs[0]]);
-        }
-        gradient[tensor] = waits;
-    }
-    return gradient;
-}
-
 /* True for a control that each scale unit sets by itself. */
 static bool control_is_own(const struct graph *graph, int tensor) {
     static const enum rt_control own[] = {RT_REAL, RT_MICRO, RT_SEED};
     for (size_t i = 0; i < sizeof own / sizeof *own && graph->controls.n; i++)
         if (graph->controls.at[own[i]] == tensor) return true;
     return false;
-}
-
-struct partition {
-    struct graph *graph;
-    struct uses uses;
-    const bool *kept;     /* graph_kept */
-    const bool *gradient; /* find_gradients */
-    bool reduces_each;    /* gradients are reduced over scale units in each micro-batch */
-};
-
-/* True if one operand of one node reads the tensor, and it is no output or update. */
-static bool has_one_reader(const struct partition *p, int tensor) {
-    return !p->kept[tensor] && p->uses.first[tensor + 1] - p->uses.first[tensor] == 1;
-}
-
-static int64_t elements_of(const struct partition *p, int tensor) {
-    return tensor_elements(&p->graph->tensors.at[tensor]);
-}
-
-static bool is_split(const struct node *node, int axis) {
-    return node->split[axis].factor >= 0 || node->split[axis].factor == SPLIT_FLAT;
-}
-
-/* True for a sum that has fewer elements than its operand, which nothing else reads: less is reduced after it. */
-static bool shrinks(const struct partition *p, const struct node *node) {
-    return node->op->id == OP_ReduceSum && has_one_reader(p, node->inputs[0]) &&
-           elements_of(p, node->outputs[0]) < elements_of(p, node->inputs[0]);
-}
-
-/* True for nodes of one operand whose result may stay partial: views, and casts to a gradient, if nothing else reads
- * the operand; sums that shrink it. */
-static bool may_wait(const struct partition *p, const struct node *node) {
-    if (!has_one_reader(p, node->inputs[0])) return false;
-    return node->op->kind == OP_VIEW || (node->op->id == OP_Cast && p->gradient[node->outputs[0]]) || shrinks(p, node);
-}
-
-/* The only node that reads the tensor, behind views of it that only one node reads; NULL: there are several readers. */
-static const struct node *reader_behind_views(const struct partition *p, int tensor) {
-    const struct node *node = NULL;
-    do {
-        if (!has_one_reader(p, tensor)) return NULL;
-        node = &p->graph->nodes.at[p->uses.users[p->uses.first[tensor]]];
-        tensor = node->outputs[0];
-    } while (node->op->kind == OP_VIEW);
-    return node;
-}
-
-/* The elements of the sum that alone reads a product of a partial tensor and a whole one; -1: there is no such sum. */
-static int64_t elements_after(const struct partition *p, const struct node *product, int partial, int axis) {
-    const int result = product->outputs[0];
-    if (product->op->id != OP_Mul || is_split(product, axis) || product->inputs[0] == product->inputs[1]) return -1;
-    const int other = product->inputs[product->inputs[0] == partial];
-    if (layout_along(&p->graph->tensors.at[other].layout, axis).kind != PLACED_WHOLE ||
-        elements_of(p, result) != elements_of(p, partial))
-        return -1;
-    const struct node *sum = reader_behind_views(p, result);
-    return sum && shrinks(p, sum) && !is_split(sum, axis) ? elements_of(p, sum->outputs[0]) : -1;
-}
-
-/* True if the product stays partial: of the partial results of experts and the weights of their tokens, which is summed
- * over the experts of a token. One reduction of tokens takes the place of one for each expert of a token. All readers
- * of the partial tensor are such products (in training there are two), and their sums together are smaller. */
-static bool scales_partial(const struct partition *p, const struct node *node, int axis) {
-    const struct graph *graph = p->graph;
-    if (node->op->id != OP_Mul) return false;
-    const int partial = node->inputs[!is_partial_sum(graph, node->inputs[0], axis)];
-    int64_t after = 0;
-    if (!is_partial_sum(graph, partial, axis) || p->kept[partial]) return false;
-    for (int u = p->uses.first[partial]; u < p->uses.first[partial + 1]; u++) {
-        const int64_t elements = elements_after(p, &graph->nodes.at[p->uses.users[u]], partial, axis);
-        if (elements < 0) return false;
-        after += elements;
-    }
-    return after < elements_of(p, partial);
-}
-
-/* True if the operand has to be reduced for another reader too, so that a sum with it saves no reduction: the residual
- * of a transformer, which a norm reads. Then its addends are reduced, and one tensor is kept, not two. */
-static bool is_reduced_anyway(const struct partition *p, const struct node *node, int k, int axis) {
-    if (axis >= p->graph->mesh.naxes || node->phase > PHASE_BACKWARD || p->gradient[node->inputs[k]]) return false;
-    return node->op->id == OP_Add && !has_one_reader(p, node->inputs[k]);
-}
-
-/* True if the node's stage has the axis, so that its ranks there may have partial values. */
-static bool has_axis(const struct partition *p, const struct node *node, int axis) {
-    return mesh_has(&p->graph->mesh, axis, schedule_home(p->graph, node->stage));
-}
-
-/* True if the node's result stays partial along the axis: a linear node that is not split, all of whose summed inputs
- * are partial, or a product that scales one. */
-static bool passes_partial(const struct partition *p, const struct node *node, int axis) {
-    if (is_split(node, axis) || !has_axis(p, node, axis)) return false;
-    if (scales_partial(p, node, axis)) return true;
-    if (!node_is_linear(p->graph, node)) return false;
-    if (node->ninputs < 2 && !may_wait(p, node)) return false;
-    for (int k = 0; k < node->ninputs; k++)
-        if (node_sums_input(node, k) &&
-            (!is_partial_sum(p->graph, node->inputs[k], axis) || is_reduced_anyway(p, node, k, axis)))
-            return false;
-    return true;
-}
-
-/* Makes the accumulator of a partial gradient partial. ZeRO 2 and 3 in one group reduce the gradient of each
- * micro-batch over scale units, to be exact also for parameters that they do not cut. */
-static void hold_partial(const struct partition *p, const struct node *node, int axis) {
-    if ((p->reduces_each && axis >= p->graph->mesh.naxes) || !has_axis(p, node, axis)) return;
-    if (node->op->id == OP_Accumulate && node->split[axis].factor < 0 && node->split[axis].factor != SPLIT_FLAT &&
-        is_partial_sum(p->graph, node->inputs[1], axis))
-        layout_place(p->graph->arena, &p->graph->tensors.at[node->inputs[0]].layout, axis, placement_partial_sum());
-}
-
-/* Layouts of all that nodes compute, in order. */
-static void lay_out(struct partition *p) {
-    struct graph *graph = p->graph;
-    struct arena *scratch = arena_scratch(graph->arena);
-    GRAPH_EACH(graph, i, struct node *const node) {
-        struct dims dims;
-        dims_bind_checked(scratch, graph, node, &dims);
-        for (int axis = 0; axis < mesh_layout_axes(&graph->mesh); axis++) {
-            hold_partial(p, node, axis);
-            if (passes_partial(p, node, axis)) node->split[axis].factor = SPLIT_PARTIAL;
-        }
-        for (int k = 0; k < node->noutputs; k++)
-            if (node->outputs[k] >= 0)
-                graph->tensors.at[node->outputs[k]].layout = dims_layout_given(graph, &dims, node, k);
-    }
-    arena_release(graph->arena, scratch);
 }
 
 /* Along replica axes the inputs are the ranks' own, and so are the controls that differ between scale units. */
@@ -420,12 +265,6 @@ static bool lay_out_updated(struct graph *graph) {
             any = true;
         }
     return any;
-}
-
-static void find_uses(struct partition *p) {
-    p->uses = graph_uses(p->graph, p->graph->arena);
-    p->kept = graph_kept(p->graph, p->graph->arena);
-    p->gradient = find_gradients(p->graph, &p->uses);
 }
 
 /* True if every stage computes the node for itself: what it reads too, and no rank has a part of either. */
@@ -461,19 +300,14 @@ static void read_originals(const struct graph *graph) {
 }
 
 int pass_partition(struct graph *graph, const struct pass_context *context) {
-    struct partition p = {.graph = graph,
-                          .reduces_each =
-                              context->decisions.zero >= 2 && decisions_zero_groups(&context->decisions) == 1};
+    const bool reduces_each = context->decisions.zero >= 2 && decisions_zero_groups(&context->decisions) == 1;
     if (graph->train) mesh_add_replicas(&graph->mesh, decisions_zero_groups(&context->decisions));
     zero_cut(graph, context);
     read_originals(graph);
     lay_out_inputs(graph);
-    find_uses(&p);
     do {
-        lay_out(&p);
+        layouts_assign(graph, reduces_each);
     } while (lay_out_updated(graph));
-    if (!regroup_sums(graph)) return 0;
-    find_uses(&p);
-    lay_out(&p);
+    if (regroup_sums(graph)) layouts_assign(graph, reduces_each);
     return 0;
 }

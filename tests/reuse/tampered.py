@@ -119,7 +119,7 @@ def model_changed(program, work):
 def levels(program, work):
     """Text after each pass, compiled and verified: planned text has no form for one device."""
     with open(PASSES) as file:
-        names = re.findall(r"^PASS\((\w+)", file.read(), re.M)
+        names = re.findall(r"^[A-Z]+\((\w+)", file.read(), re.M)
     seen = set()
     for name in names:
         done = rankc(program, "compile", AGAIN, "--dump-after", name, "--pas", "tp", "--plan-ngpus", "2").must(0)

@@ -8,7 +8,7 @@
 set -eu
 
 rankc=$1
-passes=$(sed -n 's/^PASS(\([a-z_]*\),.*/\1/p' "$2")
+passes=$(sed -n 's/^[A-Z]*(\([a-z_]*\),.*/\1/p' "$2")
 policy=$3
 model=$4
 shift 4

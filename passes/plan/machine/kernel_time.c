@@ -72,11 +72,6 @@ double kernel_bytes(const struct kernel *kernel, int tensor) {
     return elements_of(kernel, tensor) * (double)rt_dtype_bytes(kernel->graph->tensors.at[tensor].dtype);
 }
 
-/* Those that are read or written: what is computed in the loop of its reader stays in registers. */
-static double bytes_of(const struct pricing *p, int tensor) {
-    return tensor >= 0 && p->kernel->fused && p->kernel->fused[tensor] ? 0 : kernel_bytes(p->kernel, tensor);
-}
-
 /* How many times the bytes of an operand are touched, and moved: a written byte moves several, unless it replaces an
  * operand's. An embedding reads only the rows that it looks up, a cache to which rows are added is not read, and few
  * rows read the matrices of as many experts. */
@@ -117,10 +112,10 @@ static double moving_seconds(const struct pricing *p) {
     const int operands = p->node->ninputs + p->node->noutputs;
     const struct kernel_memory *memory = p->kernel->memory;
     double all = 0, seconds = 0;
-    for (int k = 0; k < operands; k++) all += times_of(p, k).touched * bytes_of(p, node_tensor(p->node, k));
+    for (int k = 0; k < operands; k++) all += times_of(p, k).touched * kernel_bytes(p->kernel, node_tensor(p->node, k));
     for (int k = 0; k < operands; k++) {
         const int tensor = node_tensor(p->node, k);
-        const double bytes = times_of(p, k).moved * bytes_of(p, tensor);
+        const double bytes = times_of(p, k).moved * kernel_bytes(p->kernel, tensor);
         if (!(bytes > 0)) continue;
         seconds += bytes * (reuses(p->kernel) ? memory->byte_seconds(p->kernel, tensor, all, p->distant)
                                               : machine_byte_seconds(p->machine, all, p->kernel->alone, p->distant));
@@ -318,7 +313,7 @@ struct kernel_work kernel_work(const struct kernel *kernel) {
     /* processors read ahead of arithmetic where operands are read in order; GPUs compute other tiles meanwhile */
     const bool hidden = !reuses(kernel) || (!product && !own);
     work.seconds = hidden ? fmax(arithmetic, moving) : arithmetic + moving;
-    if (!kernel->fused || !kernel->fused[node->outputs[0]]) work.launching = runs_of(&p) * machine->launch;
+    work.launching = runs_of(&p) * machine->launch;
     work.seconds += work.launching;
     work.part = op_is_attention(node->op) ? KERNEL_ATTENTION : product ? KERNEL_PRODUCT : KERNEL_OTHER;
     return work;

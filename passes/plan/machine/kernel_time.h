@@ -16,7 +16,6 @@ struct kernel {
     const struct node *node;
     const struct node_split *split;     /* of the node, per mesh axis */
     int64_t (*extents)[RT_MAX_NDIM];    /* per tensor: of the rank's part, before ZeRO cuts it */
-    const bool *fused;                  /* per tensor: computed in the loop of its only reader; NULL: none is */
     int units;                          /* of a ZeRO group */
     const struct machine *machine;      /* kernel_size: NULL */
     bool alone;                         /* while no other rank computes */

@@ -59,9 +59,10 @@ int policy_constrain_stages(struct draft *draft, const struct pass_context *cont
 #include "passes/plan/policy/policies.def"
 #undef POLICY
 
-/* Per node id: seconds of the whole node on one device, in a program where elementwise operators are computed in one
- * loop with their only reader, if that is one of the same shape and phase. In graph->arena. */
-double *plan_node_seconds(const struct graph *graph, const struct machine *machine);
+/* Seconds of all nodes with the splits that the draft has so far, the redistributions between them included, on the
+ * slowest rank. of_node, unless NULL: those of each node id are added there; of nodes that one kernel will compute, the
+ * one with the kernel's first result has all. */
+double plan_seconds(const struct draft *draft, const struct pass_context *context, double *of_node);
 
 /* Of a model of equal layers and what takes as long as `rest` of them, in the last stage: the layers that the slowest
  * rank takes as long as, as policy pp divides them. Stages have whole layers if that is nearly as fast as what can be
@@ -69,10 +70,6 @@ double *plan_node_seconds(const struct graph *graph, const struct machine *machi
 double policy_pp_of_layers(double rest, int layers, int ranks, const struct schedule_choice *schedule);
 /* The same in seconds, for stages on which a layer takes seconds[stage]. */
 double policy_pp_of_unequal(const double *seconds, double rest, int layers, int stages);
-
-/* Seconds of a step under a draft's splits along one mesh axis, for policies that compare several: the sum over all
- * nodes of the slowest rank's time, and of all redistributions between them. */
-double plan_cost(struct propagation *propagation, const struct machine *machine);
 
 /* Bytes of weights that the plan leaves whole on every rank of the axis; *divided: of those that ranks divide. */
 int64_t plan_whole_weights(struct propagation *propagation, int64_t *divided);

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "ir/blocks.h"
+#include "ir/dims.h"
 #include "passes/plan/schedule/schedules.h"
 #include "passes/plan/stages.h"
 #include "passes/train/training.h"
@@ -26,7 +27,7 @@ struct places {
     const int *position;           /* per node: which position decides its stage (stage_positions) */
     double cost[MAX_CUTS + 2];     /* seconds of all nodes before it */
     int stay[MAX_CUTS + 2];        /* nodes before it but for those that only move inputs and follow their readers */
-    double crossing[MAX_CUTS + 2]; /* seconds to send the values that cross it */
+    double crossing[MAX_CUTS + 2]; /* seconds that a stage waits for the values that cross it */
     int kind[MAX_CUTS + 2];        /* equal at the same place of repeated layers (find_kinds) */
     /* per stage: positions of the first and last node that --refine gives it, n and -1: none; NULL: no --refine */
     int *first_given, *last_given;
@@ -40,16 +41,31 @@ static int count_forward(const struct graph *graph) {
     return n;
 }
 
-/* Per position of the order: seconds to send the values that are live across it, but for the latency of the first,
- * which every boundary has. Recomputed values are not sent. In training their gradients are sent back. */
-static double *crossings(const struct graph *whole, const struct machine *machine, const bool *recomputed,
+/* Bytes of a rank's part of the node's result, by the splits that the draft has so far. */
+static double part_bytes(const struct draft *draft, const struct graph *graph, int id) {
+    struct node node = graph->nodes.at[id];
+    struct dims dims;
+    const struct tensor *tensor = &graph->tensors.at[node.outputs[0]];
+    double bytes = (double)tensor_bytes(tensor);
+    memcpy(node.split, draft->split[id], RT_MAX_AXES * sizeof *node.split);
+    dims_bind_checked(graph->arena, graph, &node, &dims);
+    const struct layout layout = dims_layout_given(graph, &dims, &node, 0);
+    EACH(layout.cuts, layout.ncuts, c, const struct cut *cut) bytes /= graph->mesh.axis[cut->axis].size;
+    return bytes;
+}
+
+/* Per position of the order: seconds that each of the two stages waits for the values that are live across it, but for
+ * the latency of the first, which every boundary has. Messages are on their way while both stages compute: a round of
+ * all stages takes as long as they compute and each message is sent, so half of its time counts for either stage.
+ * Recomputed values are not sent. In training their gradients are sent back. */
+static double *crossings(const struct draft *draft, const struct machine *machine, const bool *recomputed,
                          const int *position, int n) {
-    const struct graph *graph = graph_typical(whole, whole->arena);
+    const struct graph *graph = graph_typical(draft->graph, draft->graph->arena);
     const struct mesh *mesh = &graph->mesh;
     const int axis = mesh_pipeline_axis(mesh);
     const struct machine_group stages = {machine, mesh->axis[axis].size, mesh_stride(mesh, axis, 0)};
     const struct machine_group farthest = {machine, 2, stages.ranks * stages.stride / 2};
-    const int times = graph->train ? 2 : 1;
+    const double times = graph->train ? 1 : 0.5;
     const double first = times * machine_link(&farthest, COLLECTIVE_SEND).latency;
     double *cross = ARENA_ARRAY(graph->arena, double, n + 2);
     int *last = ARENA_ARRAY(graph->arena, int, graph->tensors.n + 1);
@@ -61,8 +77,7 @@ static double *crossings(const struct graph *whole, const struct machine *machin
     for (int i = 0; i < n; i++) { /* differences first, their sums below */
         int id = graph->order.at[i], out = graph->nodes.at[id].outputs[0];
         if (recomputed[id] || last[out] <= position[id]) continue;
-        const double bytes = (double)tensor_bytes(&graph->tensors.at[out]);
-        const double seconds = times * machine_collective(&farthest, COLLECTIVE_SEND, bytes, 1);
+        const double seconds = times * machine_collective(&farthest, COLLECTIVE_SEND, part_bytes(draft, graph, id), 1);
         cross[position[id] + 1] += seconds;
         cross[last[out] + 1] -= seconds;
     }
@@ -140,11 +155,13 @@ static double *weights_read(const struct graph *graph) {
 
 /* Per position of the order: seconds of the nodes whose stage it decides, and of those that compute their gradients, in
  * a micro-batch. */
-static double *costs(const struct graph *graph, const struct pass_context *context, const int *position, int n) {
-    const double *seconds = plan_node_seconds(graph, machine_or_default(context->machine));
+static double *costs(const struct draft *draft, const struct pass_context *context, const int *position, int n) {
+    const struct graph *graph = draft->graph;
+    double *seconds = ARENA_ARRAY(graph->arena, double, graph->nodes.n + 1);
     const int micro_batches = context->training ? (int)context->decisions.micro_batches : 1;
     double *cost = ARENA_ARRAY(graph->arena, double, n + 1);
     const bool *live = stage_live(graph);
+    plan_seconds(draft, context, seconds);
     for (int i = 0; i < graph->order.n; i++) {
         const int id = graph->order.at[i], origin = i < n ? id : stage_origin(graph, live, id);
         const bool once = graph->nodes.at[id].phase >= PHASE_REDUCE; /* in a step */
@@ -174,12 +191,13 @@ static bool *moved_inputs(const struct graph *graph) {
 
 /* Where memory is preferred, stages are balanced by bytes of weights; seconds, counted as bytes, decide between equal
  * ones. No stage begins with a node whose stage an earlier position decides: it would not have that node. */
-static void list_places(struct places *places, const struct graph *graph, const struct pass_context *context) {
+static void list_places(struct places *places, const struct draft *draft, const struct pass_context *context) {
+    const struct graph *graph = draft->graph;
     const double *bytes = context->decisions.prefer == PREFER_MEMORY ? weights_read(graph) : NULL;
     const bool *recomputed = stage_recomputed(graph);
     const int n = count_forward(graph), *position = stage_positions(graph, recomputed);
-    const double *cross = crossings(graph, machine_or_default(context->machine), recomputed, position, n),
-                 *seconds = costs(graph, context, position, n);
+    const double *cross = crossings(draft, machine_or_default(context->machine), recomputed, position, n),
+                 *seconds = costs(draft, context, position, n);
     const int *kinds = find_kinds(graph, n);
     const struct choice choice = choose_places(cross, n);
     const bool *moved = moved_inputs(graph);
@@ -486,7 +504,7 @@ int policy_pp(struct draft *draft, const struct pass_context *context) {
                           stages, forward);
     struct places *places = ARENA_NEW(graph->arena, struct places);
     int *cuts = ARENA_ARRAY(graph->arena, int, stages + 1);
-    list_places(places, graph, context);
+    list_places(places, draft, context);
     keep_together(places, graph);
     if (places->n - 1 < stages)
         return diag_error(diags, 421, EXIT_LIMIT, graph->name,

@@ -160,7 +160,7 @@ static struct merit merit_of(struct propagation *propagation, const struct pass_
     int64_t divided, whole = plan_whole_weights(propagation, &divided);
     return (struct merit){
         context->decisions.prefer == PREFER_MEMORY ? (double)whole + (double)divided / propagation->ways : 0,
-        plan_cost(propagation, machine_or_default(context->machine))};
+        plan_seconds(propagation->draft, context, NULL)};
 }
 
 /* The number of convolutions to split by rows for which the plan is best. */
