@@ -237,23 +237,28 @@ static int64_t largest_at(const struct rt_tensor *t, int64_t first, int64_t n) {
     return at;
 }
 
-/* Differences from the result with the model's own types, and in how many rows - of logits, those of a token - the
- * largest element is the same. */
+/* Differences from the result with the model's own types, of elements that are finite in both, and in how many rows -
+ * of logits, those of a token - the largest element is the same. */
 static void tell_differences(const struct comparison *comparison, const char *name, const struct rt_tensor *small,
                              const struct rt_tensor *full) {
     const int64_t n = full->ndim ? full->dims[full->ndim - 1] : 1, rows = n ? full->count / n : 0;
     double sum = 0, square = 0, all = 0, most = 0;
-    int64_t same = 0;
+    int64_t same = 0, finite = 0;
     for (int64_t i = 0; i < full->count; i++) {
         const double exact = rt_tensor_element(full, i), away = fabs(rt_tensor_element(small, i) - exact);
+        if (!isfinite(away)) continue; /* neither is the difference of infinities */
         sum += away, square += away * away, all += exact * exact, most = fmax(most, away);
+        finite++;
     }
     for (int64_t r = 0; r < rows; r++) same += largest_at(small, r * n, n) == largest_at(full, r * n, n);
     if (comparison->cli->options->quiet || comparison->cli->options->json || !full->count) return;
     printf("output %s: small weights and caches change elements by %.3g on average and %.3g at most, %.3g %% of their "
            "root mean square",
-           diag_quote(comparison->cli->diags, name), sum / (double)full->count, most,
+           diag_quote(comparison->cli->diags, name), finite ? sum / (double)finite : 0, most,
            all > 0 ? 100 * sqrt(square / all) : 0);
+    if (finite < full->count)
+        printf("; of %lld elements %lld are not finite, with these or without", (long long)full->count,
+               (long long)(full->count - finite));
     if (n > 1)
         printf("; the largest of %lld is the same in %lld of %lld rows", (long long)n, (long long)same,
                (long long)rows);

@@ -6,7 +6,8 @@
 A model of two products, a transposed one and a table, of 1.7 MB. With --weights reference the result has no file of weights: each rank
 makes its own part as it loads the model, and never holds the model's. With --weights copy it has that part alone, and is run and verified
 when the model is gone; a weight that is also read as it is stays whole. Both give the same bits, on one rank and two. Weights
-that are not finite. Exit status 77 without NumPy or onnx."""
+that are not finite. Stacks of experts in copies of the model and in parts of it. Exit status 77 without NumPy or onnx."""
+import json
 import os
 import pathlib
 import sys
@@ -103,6 +104,48 @@ def odd_failures(rankc, work):
         finite = np.isfinite(outputs_of(work / "out")["y"])
         if not np.array_equal(finite, [[True, True, False, True, False, True]] * 2):
             yield f"{kind}: finite are {finite.tolist()}"
+        said = call(rankc, "verify", work / kind, "--numeric", f"--input=x={work / 'x.npy'}").stdout
+        if "nan" in said or "of 12 elements 4 are not finite" not in said:
+            yield f"{kind}: verify says: {said}"
+
+
+EXPERTS = {"dp": ["--runtime-ngpus", 2], "data": ["--pas", "data:data=2", "--plan-ngpus", 2], "tp": ["--pas", "tp", "--plan-ngpus", 2]}
+
+
+def parts_of(place):
+    """Of each rank the tensors that it dumped: name, values, and where they are in the whole."""
+    for lines in sorted((place / "dump").glob("rank_*.jsonl")):
+        for entry in map(json.loads, lines.read_text().splitlines()):
+            at = tuple(slice(*ranges[0]) for ranges in entry["ranges"])
+            yield lines.stem, entry["name"], np.load(place / "dump" / entry["file"]), at
+
+
+def experts_failures(rankc, work):
+    """Codes and scales of a stack of experts: every rank has those of the whole, in copies and in parts, read or received."""
+    random, source = np.random.default_rng(5), work / "experts.onnx"
+    weights = {"up": random.standard_normal((4, 96, 64)).astype("f4"), "down": random.standard_normal((4, 64, 96)).astype("f4")}
+    inputs = {"x": random.standard_normal((8, 64)).astype("f4"), "scores": random.standard_normal((8, 4)).astype("f4")}
+    node = helper.make_node("MoE", ["x", "scores", "up", "", "down"], ["y"], domain="com.microsoft", activation_type="silu", k=2)
+    graph = helper.make_graph([node], "net", [helper.make_tensor_value_info(name, TensorProto.FLOAT, value.shape) for name, value in inputs.items()],
+                              [helper.make_tensor_value_info("y", TensorProto.FLOAT, [8, 64])],
+                              [numpy_helper.from_array(value, name) for name, value in weights.items()])
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17), helper.make_opsetid("com.microsoft", 1)], ir_version=8), source)
+    given = [f"--input={name}={work / name}.npy" for name in inputs]
+    for name, value in inputs.items():
+        np.save(work / f"{name}.npy", value)
+    for kind in ("int4", "int8"):
+        whole = {}
+        for plan, options in {"one": [], **EXPERTS}.items():
+            place = work / f"experts-{kind}-{plan}"
+            call(rankc, "compile", source, "-o", place, "-q", "--weight-dtype", kind, *options)
+            for more in ([], ["--broadcast-weights"]) if plan == "dp" else ([],):
+                call(rankc, "run", place, *given, "--dump-tensors", "*.*", "--dump-dir", place / "dump", *more)
+                found = [part for part in parts_of(place) if part[1].startswith(("up.", "down."))]
+                whole = whole or {name: values for _, name, values, _ in found}
+                if len(found) != 4 * (1 if plan == "one" else 2) or len(whole) != 4:
+                    yield f"experts in {kind}, {plan}: tensors are {[part[:2] for part in found]}"
+                yield from (f"experts in {kind}, {plan} {more}: {rank} has another part of {name}"
+                            for rank, name, values, at in found if not np.array_equal(values, whole[name][at]))
 
 
 def main():
@@ -116,6 +159,7 @@ def main():
                 failed += [f"{kind}, ranks {ranks}: {failure}" for failure in failures(args.rankc, kind, ranks, work)]
         failed += memory_failures(args.rankc, pathlib.Path(directory))
         failed += odd_failures(args.rankc, pathlib.Path(directory))
+        failed += experts_failures(args.rankc, pathlib.Path(directory))
     print("\n".join(failed) or f"{len(BITS)} types")
     return 1 if failed else 0
 
