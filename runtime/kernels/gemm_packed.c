@@ -18,10 +18,11 @@
 #define CHUNK          256
 #define LEFT_ROW       RT_GEMM_LEFT_ROW /* elements from one copied row of a to the next */
 #define FETCH          4                /* rows of b for each line that is fetched ahead */
-#define STREAM         64               /* rows of b from what one row of a is multiplied with to what is fetched */
+#define STREAM         64               /* rows of b from what few rows of a are multiplied with to what is fetched */
 #define LINE           16               /* elements of a cache line */
 #define DISTANT        1024             /* bytes between rows that are not read in place, and their multiples */
 #define FEW_COLUMNS    128              /* for which it does not pay to copy rows of a */
+#define FEW_ROWS       8                /* that are read in place at any distance */
 #define REFERENCE_ROWS 8                /* of a that are collected at a time */
 #define TURNED         64               /* rows of a panel that are transposed at a time */
 
@@ -39,13 +40,14 @@ static inline struct left left_of(const float *a, int64_t row) {
 }
 
 /* y(rows,width) = left(rows,depth) b(depth,width). first: y is overwritten. Else the sum continues from y, or, if
- * `adds`, a sum that starts from 0 is added to y. Lines at `ahead` are prefetched meanwhile. */
+ * `adds`, a sum that starts from 0 is added to y. Lines at `ahead` are prefetched meanwhile, or if it `streams`, those of
+ * b behind what is read. */
 struct tile {
     float *y;
     struct left left;
     const float *b, *ahead; /* rows of b are RT_PANEL apart */
     int64_t y_row, depth;
-    int first, adds;
+    int first, adds, streams;
 };
 
 /* What to prefetch while a block is used: of each panel of the next block, `slices` slices of DEPTH / FETCH lines, one
