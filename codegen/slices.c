@@ -21,8 +21,7 @@ struct finder {
 /* A name that is unique in the files: `name`, or `name`#2 .. if it is taken. */
 static const char *free_key(struct finder *finder, const char *name) {
     const char *key = name;
-    for (int copy = 2; !map_put(&finder->keys, key, strlen(key), 0); copy++)
-        key = arena_printf(finder->arena, "%s#%d", name, copy);
+    for (int copy = 2; !map_set(&finder->keys, key, 0); copy++) key = arena_printf(finder->arena, "%s#%d", name, copy);
     return key;
 }
 
@@ -151,16 +150,16 @@ static int find_loaded(struct finder *finder, int id) {
             ARENA_ARRAY(finder->arena, unsigned char, tensor_elements(tensor) * (int64_t)rt_dtype_bytes(sliced.dtype));
     if (sliced.bytes) return add(finder, sliced);
     const char *part = part_text(finder, tensor, &sliced), *place = slices_place_of(finder->arena, tensor);
-    const int found = map_get(&finder->parts, part, strlen(part));
+    const int found = map_find(&finder->parts, part);
     if (found >= 0) return found;
     const int fresh = add(finder, sliced);
-    map_put(&finder->parts, part, strlen(part), fresh);
-    map_put(&finder->places, place, strlen(place), fresh);
+    map_set(&finder->parts, part, fresh);
+    map_set(&finder->places, place, fresh);
     const int64_t stored = rt_coding_stored(&tensor->stored.coding, tensor_elements(tensor));
     if (tensor->replaces && stored * (int64_t)rt_dtype_bytes(tensor->stored.dtype) > BUILD_KNOWN_BYTES) {
         const char *whole = slices_place(finder->arena, tensor->stored.file, (int64_t)tensor->stored.offset,
                                          tensor->stored.dtype, stored, "");
-        map_put(&finder->places, whole, strlen(whole), fresh);
+        map_set(&finder->places, whole, fresh);
     }
     return fresh;
 }
@@ -179,7 +178,7 @@ static int find_sets(struct finder *finder, int id) {
         const int at = add(finder, sliced);
         find_owners(finder, &finder->slices->at.at[at], id);
     }
-    map_put(&finder->places, place, strlen(place), first);
+    map_set(&finder->places, place, first);
     return first;
 }
 
@@ -229,8 +228,8 @@ void slices_find(struct slices *slices, const struct rankplan *plan, const struc
     }
     VEC_EACH(&weights->at, i, const struct tensor *weight) {
         const char *place = slices_place_of(arena, weight);
-        if (map_get(&finder.places, place, strlen(place)) >= 0) continue;
-        map_put(&finder.places, place, strlen(place), add(&finder, describe(weight)));
+        if (map_find(&finder.places, place) >= 0) continue;
+        map_set(&finder.places, place, add(&finder, describe(weight)));
     }
     list_by_shard(slices, arena);
 }

@@ -5,8 +5,8 @@
  * slice that several ranks load is stored once, in the file of the first shard that loads it,
  * weights/slices-<shard>.safetensors. Weights of the imported graph that no rank loads, such as one folded into a
  * constant or a recognised mask, are stored whole in the file of shard 0, so that the graph can be compiled again
- * without the model. Of which ranks load only what --weight-dtype made, that is enough, but for small ones, whose
- * values passes read. */
+ * without the model. A weight that ranks load only as --weight-dtype made it is stored so alone, unless it is small:
+ * passes read the values of small weights. */
 #ifndef CODEGEN_SLICES_H
 #define CODEGEN_SLICES_H
 
@@ -64,15 +64,16 @@ struct stored_weights {
 };
 void slices_stored(struct stored_weights *weights, const struct graph *graph);
 
-/* The type in which a tensor that is loaded is stored: the model's, or of --weight-dtype that of what is made. */
+/* The type in which a loaded tensor is stored: the model's, or that of the codes, scales or floats of --weight-dtype.
+ */
 enum rt_dtype slices_dtype(const struct tensor *tensor);
 
-/* "FILE+OFFSET TYPE COUNT", and for what is made of a weight what that is: equal of tensors of the same bytes. dtype:
- * in the model. */
+/* Where the bytes of a tensor are, "FILE+OFFSET TYPE COUNT", followed by the conversion `coding`. Tensors of the same
+ * bytes have equal texts. dtype: in the model. */
 const char *slices_place(struct arena *arena, int64_t file, int64_t offset, enum rt_dtype dtype, int64_t count,
                          const char *coding);
 const char *slices_place_of(struct arena *arena, const struct tensor *tensor);
-/* What is made of a weight, as text; "" if it is as it is stored. `dtype`: of what is made. */
+/* The conversion of --weight-dtype as text; "" if there is none. `dtype`: of the result. */
 const char *slices_coding(struct arena *arena, const struct rt_coding *coding, enum rt_dtype dtype);
 
 /* Finds the tensors to store: those that ranks of the plan load, and weights of the imported graph from which no tensor

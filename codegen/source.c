@@ -115,8 +115,8 @@ void sources_find(struct sources *sources, const struct rankplan *plan, const st
                                   .kernels = kernels_new(arena, target, sizes)};
         find_instructions(source, plan, &plan->classes[c], numbers);
         const char *kind = kind_of(source, plan, &plan->classes[c]);
-        int s = map_get(&known, kind, strlen(kind));
-        if (s < 0) map_put(&known, kind, strlen(kind), s = sources->n++);
+        int s = map_find(&known, kind);
+        if (s < 0) map_set(&known, kind, s = sources->n++);
         struct source *shared = &sources->at[s];
         shared->instructions[shared->nclasses] = source->instructions[0];
         sources->of_class[c] = s;

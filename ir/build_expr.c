@@ -161,7 +161,7 @@ static struct known_expr *know(struct arena *arena, const struct expr *e) {
 /* Parses the statements of the text; returns the number of the first one. */
 static int parse_text(struct build_known *known, struct arena *arena, const char *text) {
     const int first = known->all.n;
-    map_put(&known->texts, text, strlen(text), first);
+    map_set(&known->texts, text, first);
     for (const char *end; (end = strchr(text, ';')); text = end + 1) {
         text += strspn(text, " ");
         const char *name = arena_copy(arena, text, strcspn(text, " =")), *value = strchr(text, '=') + 1;
@@ -175,7 +175,7 @@ static int parse_text(struct build_known *known, struct arena *arena, const char
 int build_expr(struct build *builder, struct build_scope *scope, const char *text) {
     struct arena *arena = builder->graph->arena;
     struct build_known *known = scope->known ? scope->known : build_know(arena);
-    int at = map_get(&known->texts, text, strlen(text));
+    int at = map_find(&known->texts, text);
     if (at < 0) at = parse_text(known, arena, text);
     for (; known->all.at[at].name; at++) {
         const int tensor = make(builder, scope, known->all.at[at].value);

@@ -1,5 +1,5 @@
-/* What is decided for a whole program, in one struct: options are parsed into it, a search compares candidates of it,
- * plan.json has what of it the nodes do not say, and passes read it. decisions.def describes its members. */
+/* Decisions for a whole program, in one struct. Options are parsed into it, a search compares candidates of it, passes
+ * read it, and plan.json stores those that its nodes do not imply. decisions.def describes its members. */
 #ifndef IR_DECISIONS_H
 #define IR_DECISIONS_H
 

@@ -293,7 +293,7 @@ const char *graph_type_text(const struct graph *graph, struct arena *arena, cons
 
 const char *node_place(const struct graph *graph, int node) {
     const struct node *n = &graph->nodes.at[node];
-    const char *name = str_escape(graph->arena, n->name, strlen(n->name), 120);
+    const char *name = str_name(graph->arena, n->name);
     const char *model = str_escape(graph->arena, graph->name, strlen(graph->name), 0);
     return arena_printf(graph->arena, "%s: node %d '%s' (%s)%s", model, node, name, n->op->name,
                         provenance_text(graph->arena, graph, n->name));

@@ -53,6 +53,17 @@ void mesh_add_axis(struct mesh *mesh, const char *name, const struct rt_mesh_axi
     mesh->axis[a].end = axis->end;
 }
 
+#define TEXT(number)    #number
+#define TEXT_OF(number) TEXT(number)
+
+const char *mesh_take_axis(struct mesh *mesh, const char *name, const struct rt_mesh_axis *axis) {
+    if (mesh->naxes == RT_MAX_AXES) return "a mesh has at most " TEXT_OF(RT_MAX_AXES) " axes";
+    if (mesh_product(mesh) * axis->size > RT_MAX_RANKS) return "a mesh has at most " TEXT_OF(RT_MAX_RANKS) " devices";
+    if (mesh_axis_by_name(mesh, name) >= 0) return "the mesh already has this axis";
+    mesh_add_axis(mesh, name, axis);
+    return NULL;
+}
+
 void mesh_add_replicas(struct mesh *mesh, int groups) {
     static const char *const names[RT_MAX_REPLICAS] = {"units", "groups"};
     mesh->nreplicas = groups > 1 ? 2 : 1;

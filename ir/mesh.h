@@ -46,6 +46,8 @@ struct mesh {
 int mesh_layout_axes(const struct mesh *mesh);
 /* Adds an axis behind the others; the mesh has room for it and no replica axes. */
 void mesh_add_axis(struct mesh *mesh, const char *name, const struct rt_mesh_axis *axis);
+/* The same of what a user gives, whose sizes are at most RT_MAX_RANKS. NULL, or why the mesh cannot have it. */
+const char *mesh_take_axis(struct mesh *mesh, const char *name, const struct rt_mesh_axis *axis);
 /* Gives the mesh its replica axes: "units", the scale units, and if there are several ZeRO groups "groups". */
 void mesh_add_replicas(struct mesh *mesh, int groups);
 

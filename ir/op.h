@@ -48,8 +48,8 @@ enum op_kind {
  * others are whole (bilinear). LINEAR_ALL: if all inputs are partial (additive). */
 enum op_linear { LINEAR_NO, LINEAR_EACH, LINEAR_ALL };
 
-/* What a dimension that is read whole may be extended by so that the results stay what they are: elements of that
- * value, of any value, or nothing. NEUTRAL_ANY also holds for dimensions that are summed. */
+/* The padding of a dimension that is read whole which leaves the results unchanged: elements of that value, of any
+ * value, or none. NEUTRAL_ANY also holds for dimensions that are summed. */
 enum neutral { NEUTRAL_NONE, NEUTRAL_ANY, NEUTRAL_ZERO, NEUTRAL_ONE, NEUTRAL_LEAST, NEUTRAL_MOST };
 
 /* How the ranks of a mesh axis communicate (collectives.def). */

@@ -11,8 +11,7 @@ int specimens_refuse(struct diags *diags, const struct open_sizes *open, const c
     VEC_EACH(&open->all, i, const struct open_size *size) {
         strbuf_printf(&names, "%s%s=%s", i ? ", " : "", diag_quote(diags, size->name),
                       open_range_text(diags->arena, &size->range));
-        strbuf_printf(&sizes, " --dim %s=%lld", str_escape(diags->arena, size->name, strlen(size->name), 120),
-                      (long long)size->range.typical);
+        strbuf_printf(&sizes, " --dim %s=%lld", str_name(diags->arena, size->name), (long long)size->range.typical);
     }
     diag_error(diags, 439, EXIT_UNSUPPORTED, where, "%s does not follow from the open sizes in a way that is known",
                what);
@@ -68,8 +67,7 @@ const char *specimens_option(struct arena *arena, struct open_sizes *open) {
         struct open_range fit;
         if (!open_reads(open, open->clash.a, s) && !open_reads(open, open->clash.b, s)) continue;
         if (sizes_that_fit(open, s, k < open->all.n, &fit))
-            return arena_printf(arena, " --dim %s=%s", str_escape(arena, name, strlen(name), 120),
-                                open_range_text(arena, &fit));
+            return arena_printf(arena, " --dim %s=%s", str_name(arena, name), open_range_text(arena, &fit));
     }
     return NULL;
 }

@@ -8,8 +8,8 @@
  * constants. If not, E0439 in `diags` for the first node that differs, with what differs and the open sizes. */
 bool specimens_agree(struct graph *a, struct graph *b, struct diags *diags);
 
-/* Gives both graphs, which agree, the sizes, atoms and numbers that they have once the text of `graph` is read: so what
- * is generated from that text is what is generated from them. 0, or -1 after E0439. Of a level before PLACED. */
+/* Gives both graphs, which agree, the sizes, atoms and numbers of a graph that is parsed from the text of `graph`. Code
+ * generated from them then equals code generated from that text. 0, or -1 after E0439. Of a level before PLACED. */
 int specimens_settle(struct graph *graph, struct graph *twin, struct diags *diags);
 /* The first error, if it is E0377 or E0378, of shapes that do not fit; else NULL. */
 struct diagnostic *specimens_misfit(const struct diags *diags);

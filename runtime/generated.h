@@ -66,7 +66,7 @@ struct rt_weight {
     unsigned flat; /* the part is cut flat along these axes (base/shape/flat.h): bit a for axis a; 0: it is not */
     struct rt_init init;
     bool adapter;            /* a matrix of the chosen adapter (rt_set_adapter) */
-    struct rt_coding coding; /* of --weight-dtype: how it is made of what is stored */
+    struct rt_coding coding; /* the conversion from the stored values (--weight-dtype) */
 };
 
 /* Optimizer state, such as Adam's first moment: zero at first, kept from step to step. Cut like a weight. */
@@ -434,11 +434,11 @@ int rt_broadcast(struct rt *rt, int axis, void *dst, const void *src, int64_t by
 int64_t rt_flat_start(const struct rt *rt, unsigned axes, int64_t elements);
 int64_t rt_flat_count(const struct rt *rt, unsigned axes, int64_t elements);
 
-/* Between the slice that the axes in `outer` leave of `elements` and that which `axis`, which comes after them, leaves
- * of it. gather: dst = all slices; src may be the rank's own place in dst. scatter: dst = the rank's slice of the
- * reduction, and may be its place in src; the operand of a dummy micro-batch counts as zero and src is overwritten
- * then. each_micro_batch: src is one micro-batch's, not their sum. begun: rt_start was called for
- * it. */
+/* Collectives along `axis` of a tensor that is cut flat. The axes in `outer` cut `elements` into slices; `axis`, which
+ * comes after them, cuts each slice among its ranks. gather: dst = all slices; src may be the rank's own place in dst.
+ * scatter: dst = the rank's slice of the reduction, and may be its place in src; the operand of a dummy micro-batch
+ * counts as zero and src is overwritten then. each_micro_batch: src is one micro-batch's, not their sum. begun:
+ * rt_start was called for it. */
 int rt_all_gather_flat(struct rt *rt, int axis, void *dst, const void *src, enum rt_dtype dtype, int64_t elements,
                        unsigned outer, int begun);
 int rt_reduce_scatter_flat(struct rt *rt, int axis, void *dst, void *src, enum rt_dtype dtype, int64_t elements,

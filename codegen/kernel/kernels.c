@@ -41,10 +41,10 @@ static const char *function_name(struct kernels *kernels, const char *op) {
 const char *kernels_share(struct kernels *kernels, struct tmpl_env *env, const char *template, const char *stem) {
     tmpl_set(env, "name", stem);
     const char *body = tmpl_fill(kernels->arena, template, template_text(template), env);
-    const int known = map_get(&kernels->by_body, body, strlen(body));
+    const int known = map_find(&kernels->by_body, body);
     if (known >= 0) return kernels->names.at[known];
     const char *name = function_name(kernels, stem);
-    map_put(&kernels->by_body, body, strlen(body), kernels->names.n);
+    map_set(&kernels->by_body, body, kernels->names.n);
     tmpl_set(env, "name", name);
     VEC_PUSH(kernels->arena, &kernels->names, name);
     VEC_PUSH(kernels->arena, &kernels->texts, tmpl_fill(kernels->arena, template, template_text(template), env));

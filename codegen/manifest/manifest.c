@@ -103,8 +103,8 @@ void manifest_put_shape(json *writer, const struct graph *graph, const int64_t *
     rt_json_close(writer, ']');
 }
 
-/* Writes "sizes": what each call chooses, with the size at which "touched" is; of one that the program keeps, "next" is
- * what it becomes in the next step. */
+/* Writes "sizes": the open sizes, with the values that "touched" holds for. Of a size that the program keeps, "next" is
+ * the value in the next step. */
 static void put_sizes(json *writer, struct open_sizes *open, const int64_t *sizes) {
     rt_json_key_open(writer, "sizes", '[', RT_JSON_LINES);
     for (int i = 0; i < open->all.n; i++) {

@@ -32,7 +32,7 @@ void names_begin(struct names *names, struct arena *arena) {
 }
 
 void names_reserve(struct names *names, const char *identifier) {
-    map_put(&names->taken, identifier, strlen(identifier), 1);
+    map_set(&names->taken, identifier, 1);
 }
 
 bool names_says_nothing(const char *name) {
@@ -150,7 +150,7 @@ const char *names_take(struct names *names, const char *words, const char *other
     const char *stem = islower((unsigned char)*words) ? words : otherwise;
     if (looks_like_function(stem)) stem = arena_printf(names->arena, "v_%.*s", NAME_MOST - 2, stem);
     const char *made = stem;
-    for (int number = 2; map_get(&names->taken, made, strlen(made)) >= 0; number++)
+    for (int number = 2; map_find(&names->taken, made) >= 0; number++)
         made = arena_printf(names->arena, "%.*s_%d", NAME_MOST - 8, stem, number);
     names_reserve(names, made);
     return made;

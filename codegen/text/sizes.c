@@ -317,8 +317,8 @@ static const char *use(const struct sizes *sizes, struct size_names *names, cons
     return name;
 }
 
-/* True if numbers of the program are too small for the value. Of an open one the largest counts: specimens differ in
- * what they have in its place. */
+/* True if the value does not fit an int of the program. Of an open size the largest value decides: each specimen has
+ * another number for it. */
 static bool is_too_large(const struct sizes *sizes, int64_t value) {
     return open_most(sizes->graph->open, value) > INT_MAX;
 }

@@ -111,20 +111,10 @@ static int lock_shared(struct compiled_model *compiled, struct cli *cli) {
 }
 
 /* Reads "mesh"; false unless it has plan_ngpus shards. */
-static bool read_mesh(struct compiled_model *compiled) {
-    const struct rt_json *axis = rt_json_member(compiled->root, "mesh");
+static bool read_mesh(struct compiled_model *compiled, struct arena *arena) {
     struct mesh *mesh = &compiled->mesh;
-    *mesh = (struct mesh){0};
-    if (!axis || axis->kind != RT_JSON_ARRAY) return false;
-    for (axis = axis->first; axis; axis = axis->next) {
-        const char *name = rt_json_text(rt_json_member(axis, "axis"));
-        struct rt_mesh_axis read;
-        if (!name || mesh->naxes == RT_MAX_AXES || !plan_get_axis(axis, &read) ||
-            mesh_product(mesh) * read.size > RT_MAX_RANKS)
-            return false;
-        mesh_add_axis(mesh, name, &read);
-    }
-    return !mesh_refused(mesh) && mesh_size(mesh) == compiled->plan_ngpus;
+    return plan_get_mesh(rt_json_member(compiled->root, "mesh"), mesh, arena) && !mesh_refused(mesh) &&
+           mesh_size(mesh) == compiled->plan_ngpus;
 }
 
 /* Checks the parts of the manifest that every verb uses. */
@@ -149,7 +139,8 @@ static int check(struct compiled_model *compiled, const char *where, bool intact
     if (!rt_json_int(rt_json_member(compiled->root, "plan_ngpus"), &compiled->plan_ngpus) || compiled->plan_ngpus < 1 ||
         compiled->plan_ngpus > RT_MAX_RANKS)
         return diag_error(cli->diags, 804, EXIT_MALFORMED, where, "plan_ngpus is missing or invalid");
-    if (!read_mesh(compiled)) return diag_error(cli->diags, 804, EXIT_MALFORMED, where, "mesh is missing or invalid");
+    if (!read_mesh(compiled, cli->arena))
+        return diag_error(cli->diags, 804, EXIT_MALFORMED, where, "mesh is missing or invalid");
     return 0;
 }
 

@@ -467,8 +467,7 @@ static int compile_within(const struct options *given, bool within, struct diags
     VEC_UNSHARE(cli->arena, &options.dims.all);
     for (int i = 0; i < sizes.all.n; i++) {
         VEC_PUSH(cli->arena, &options.dims.all, sizes.all.at[i]);
-        strbuf_printf(&said, "%s%s=%s", i ? ", " : "",
-                      str_escape(cli->arena, sizes.all.at[i].name, strlen(sizes.all.at[i].name), 120),
+        strbuf_printf(&said, "%s%s=%s", i ? ", " : "", str_name(cli->arena, sizes.all.at[i].name),
                       open_range_text(cli->arena, &sizes.all.at[i].range));
     }
     const int status = driver_compile(&options, cli->arena, diags, result);

@@ -47,8 +47,8 @@ const char *run_sizes_add(struct options *options, const struct option_sizes *si
     VEC_EACH(&sizes->all, i, const struct option_size *size) {
         const struct open_range range = range_for(size->range.most, bounds, manifest, size->name);
         VEC_PUSH(arena, &options->dims.all, ((struct option_size){size->name, range}));
-        said = arena_printf(arena, "%s%s%s=%s", said, i ? ", " : "",
-                            str_escape(arena, size->name, strlen(size->name), 120), open_range_text(arena, &range));
+        said = arena_printf(arena, "%s%s%s=%s", said, i ? ", " : "", str_name(arena, size->name),
+                            open_range_text(arena, &range));
     }
     return said;
 }

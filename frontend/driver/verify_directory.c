@@ -450,8 +450,8 @@ static int read_plan(struct check *check) {
     struct rt_reason why;
     struct rt_json_document *document = own_json_below(check->arena, check->dir, "plan.json", &why);
     if (!document) return unreadable(check, "plan.json", &why);
-    const int status =
-        plan_parse(&check->given, check->arena, check->diags, path_in(check, "plan.json"), rt_json_root(document));
+    const int status = plan_parse(&check->given, false, check->arena, check->diags, path_in(check, "plan.json"),
+                                  rt_json_root(document));
     arena_release(check->arena, document);
     return status;
 }

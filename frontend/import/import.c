@@ -43,7 +43,7 @@ static void import_missing(struct import *import, const Onnx__NodeProto *node, c
                            const char *where) {
     const char *domain = onnx_domain(node->domain), *type = onnx_text(node->op_type);
     const char *name = *domain ? arena_printf(import->arena, "%s::%s", domain, type) : type;
-    int at = map_get(&import->missing_index, name, strlen(name));
+    int at = map_find(&import->missing_index, name);
     import->unsupported++;
     if (at >= 0) {
         import->missing.at[at].count++;
@@ -55,7 +55,7 @@ static void import_missing(struct import *import, const Onnx__NodeProto *node, c
     bool newer = row && row->since > version && !old;
     missing.code = newer || (!row && !*domain) ? 403 : row && row->refused ? row->refused : 402;
     missing.since = newer || old ? row->since : 0;
-    map_put(&import->missing_index, name, strlen(name), import->missing.n);
+    map_set(&import->missing_index, name, import->missing.n);
     VEC_PUSH(import->arena, &import->missing, missing);
 }
 
@@ -88,8 +88,7 @@ static void report(struct import *import, const struct reason *reason) {
         if (missing->code != reason->code) continue;
         if (!first) first = missing;
         if (count++ < MOST_NAMED)
-            strbuf_printf(&names, "%s%s", count > 1 ? ", " : "",
-                          str_escape(import->arena, missing->name, strlen(missing->name), 120));
+            strbuf_printf(&names, "%s%s", count > 1 ? ", " : "", str_name(import->arena, missing->name));
     }
     if (!first) return;
     if (count > MOST_NAMED) strbuf_printf(&names, " and %d more", count - MOST_NAMED);
@@ -127,7 +126,7 @@ static void import_index_user(struct import *import) {
                                                 .attrs = user->attrs,
                                                 .lower = lower_user,
                                                 .user = user};
-        map_put(&import->user_index, user->model, strlen(user->model), i);
+        map_set(&import->user_index, user->model, i);
         if (user->pattern) graph_declare(import->graph, user, declared->operators.at, declared->operators.n);
     }
 }
@@ -136,7 +135,7 @@ static void import_index_user(struct import *import) {
 static const struct onnx_op *import_find_user(const struct import *import, const char *domain, const char *type) {
     if (!import->user_index.n) return NULL;
     const char *name = arena_printf(import->arena, "%s::%s", domain, type);
-    int at = map_get(&import->user_index, name, strlen(name));
+    int at = map_find(&import->user_index, name);
     return at < 0 ? NULL : &import->user_rows[at];
 }
 
@@ -308,7 +307,7 @@ static const char *function_key(struct arena *arena, const char *domain, const c
 static const Onnx__FunctionProto *find_function(struct import *import, const Onnx__NodeProto *node) {
     if (!import->functions.n) return NULL;
     const char *key = function_key(import->arena, node->domain, node->op_type, node->overload);
-    int at = map_get(&import->functions, key, strlen(key));
+    int at = map_find(&import->functions, key);
     return at < 0 ? NULL : import->model->proto->functions[at];
 }
 
@@ -450,7 +449,7 @@ static void index_functions(struct import *import) {
     for (size_t i = 0; i < proto->n_functions; i++) {
         const Onnx__FunctionProto *function = proto->functions[i];
         const char *key = function_key(import->arena, function->domain, function->name, function->overload);
-        map_put(&import->functions, key, strlen(key), (int)i);
+        map_set(&import->functions, key, (int)i);
     }
 }
 

@@ -8,9 +8,9 @@
 static void note_constants(struct map *constants, const Onnx__GraphProto *graph, int nbound, const char *const *bound) {
     for (size_t i = 0; i < graph->n_initializer; i++) {
         const char *name = onnx_text(graph->initializer[i]->name);
-        map_put(constants, name, strlen(name), 1);
+        map_set(constants, name, 1);
     }
-    for (int i = 0; i < nbound; i++) map_put(constants, bound[i], strlen(bound[i]), 1);
+    for (int i = 0; i < nbound; i++) map_set(constants, bound[i], 1);
 }
 
 /* The name of the input's first dimension, NULL if it has a size or there is none. */
@@ -28,7 +28,7 @@ const char *import_batch_dim(struct arena *arena, const struct onnx_model *model
     note_constants(&constants, graph, nbound, bound);
     for (size_t i = 0; i < graph->n_input; i++) {
         const char *input = onnx_text(graph->input[i]->name);
-        if (map_get(&constants, input, strlen(input)) >= 0) continue;
+        if (map_find(&constants, input) >= 0) continue;
         const char *name = first_dim(graph->input[i], arena);
         if (!name || (batch && strcmp(name, batch) != 0)) return NULL;
         batch = name;
@@ -43,7 +43,7 @@ void import_open_dims(struct arena *arena, const struct onnx_model *model, struc
     for (size_t i = 0; i < graph->n_input; i++) {
         const Onnx__TypeProto__Tensor *type = sizes_tensor_type(graph->input[i]);
         const char *input = onnx_text(graph->input[i]->name);
-        if (!type || !type->shape || map_get(&constants, input, strlen(input)) >= 0) continue;
+        if (!type || !type->shape || map_find(&constants, input) >= 0) continue;
         for (size_t d = 0; d < type->shape->n_dim && type->shape->n_dim <= RT_MAX_NDIM; d++)
             if (!sizes_is_number(type->shape->dim[d]))
                 VEC_PUSH(

@@ -70,7 +70,7 @@ void import_alias(struct import *import, const char *name, int id) {
     if (!import->aliases.arena) map_init(&import->aliases, import->arena);
     const char *text = arena_printf(import->arena, "%s is %s", diag_quote(import->diags, name),
                                     diag_quote(import->diags, tensor->name));
-    map_put(&import->aliases, text, strlen(text), 1);
+    map_set(&import->aliases, text, 1);
 }
 
 void import_report_aliases(struct import *import) {
@@ -92,7 +92,7 @@ void import_trained(struct import *import) {
         const Onnx__TrainingInfoProto *info = proto->training_info[i];
         for (size_t k = 0; k < info->n_update_binding; k++) {
             const char *name = onnx_text(info->update_binding[k]->key);
-            map_put(&import->trained, name, strlen(name), 1);
+            map_set(&import->trained, name, 1);
         }
     }
 }

@@ -143,7 +143,7 @@ const char *import_decoder_options(const struct import *import, const struct map
         any = any || part;
         width = width || part == WIDTH;
         if (all && new &&strcmp(name, all) == 0 && strcmp(all, new) != 0) continue; /* follows from the others */
-        strbuf_printf(&text, " --dim %s=%s", str_escape(import->arena, name, strlen(name), 120),
+        strbuf_printf(&text, " --dim %s=%s", str_name(import->arena, name),
                       part == ROWS    ? "0..1024"
                       : part == WIDTH ? "N"
                                       : "1..16");
@@ -309,7 +309,7 @@ int import_pairs(struct import *import) {
         pairs.patterns = automatic_patterns(import->arena, import->options);
     else if (!read_patterns(import->arena, text, &pairs.patterns))
         return diag_error(import->diags, 201, EXIT_USAGE, NULL, "--state takes auto, none or IN=OUT,.., not '%s'",
-                          str_escape(import->arena, text, strlen(text), 120));
+                          str_name(import->arena, text));
     find(&pairs);
     if (!automatic && check_given(&pairs) < 0) return -1;
     if (none) {

@@ -101,7 +101,7 @@ static int add_items(struct import *import, const Onnx__ValueInfoProto *info, co
     const int64_t n = given_items(import, name);
     const bool empty = given_shape(import, name) == SHAPE_EMPTY;
     if (!n && !empty) {
-        const char *shown = str_escape(import->arena, name, strlen(name), 120);
+        const char *shown = str_name(import->arena, name);
         diag_error(import->diags, 343, EXIT_USAGE, where, "the number of the sequence's tensors is not given");
         return diag_help(import->diags, "--shape %s.0=SIZE,.. --shape %s.1=SIZE,.. gives it two, --shape %s=empty none",
                          shown, shown, shown);
@@ -127,7 +127,7 @@ static int add_input(struct import *import, const Onnx__ValueInfoProto *info) {
     bool optional;
     const char *name = onnx_text(info->name), *where = onnx_where(import->model, "input", name);
     const Onnx__TypeProto *type = within(info->type, &optional), *item = item_type(type);
-    const char *shown = str_escape(import->arena, name, strlen(name), 120);
+    const char *shown = str_name(import->arena, name);
     const int shape = given_shape(import, name), first = import->ports.n;
     struct boundary boundary = {name, first, -1};
     if (shape == SHAPE_NONE && !optional)
@@ -220,7 +220,7 @@ int import_outputs(struct import *import, const struct scope *scope) {
     for (size_t i = 0; i < proto->n_output; i++) {
         const char *name = onnx_text(proto->output[i]->name), *where = onnx_where(import->model, "output", name);
         int id = scope_find(scope, name);
-        if (!map_put(&seen, name, strlen(name), 1))
+        if (!map_set(&seen, name, 1))
             diag_remark(import->diags, where, "the model gives the output more than once; programs give it once");
         else if (id == UNDEFINED)
             diag_error(import->diags, 325, EXIT_MALFORMED, where, "no node computes the graph output");

@@ -2,12 +2,12 @@
 
 int scope_find(const struct scope *scope, const char *name) {
     for (; scope; scope = scope->outer) {
-        int value = map_get(&scope->ids, name, strlen(name));
+        int value = map_find(&scope->ids, name);
         if (value >= 0) return value - NO_ID_BELOW;
     }
     return UNDEFINED;
 }
 
 void scope_define(struct scope *scope, const char *name, int id) {
-    map_put(&scope->ids, name, strlen(name), id + NO_ID_BELOW);
+    map_set(&scope->ids, name, id + NO_ID_BELOW);
 }

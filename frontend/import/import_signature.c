@@ -23,7 +23,7 @@ static const char *quoted(struct arena *arena, const char **at) {
 /* Adds every quoted name in `list` to `found`. */
 static void add_sources(struct import *import, struct map *found, const char *list) {
     const char *name;
-    while (quoted(import->arena, &list) && (name = quoted(import->arena, &list))) map_put(found, name, strlen(name), 1);
+    while (quoted(import->arena, &list) && (name = quoted(import->arena, &list))) map_set(found, name, 1);
 }
 
 static void find_names(struct import *import, struct map *found) {
@@ -31,7 +31,7 @@ static void find_names(struct import *import, struct map *found) {
     map_init(found, import->arena);
     for (size_t i = 0; i < graph->n_initializer; i++) {
         const char *name = onnx_text(graph->initializer[i]->name);
-        map_put(found, name, strlen(name), 1);
+        map_set(found, name, 1);
     }
     for (size_t i = 0; i < graph->n_value_info; i++) {
         const Onnx__ValueInfoProto *info = graph->value_info[i];
@@ -46,7 +46,7 @@ void import_signature(struct import *import) {
     while ((at = strstr(at, parameter))) {
         at += sizeof parameter - 1;
         if (!(name = quoted(import->arena, &at))) return;
-        map_put(&import->module, name, strlen(name), 1);
+        map_set(&import->module, name, 1);
     }
 }
 
@@ -58,7 +58,7 @@ void import_compare_signature(struct import *import) {
     struct strbuf names = {.arena = import->arena};
     for (int i = 0; i < import->module.n; i++) {
         const char *name = import->module.entries[i].key;
-        if (map_get(&found, name, strlen(name)) >= 0) continue;
+        if (map_find(&found, name) >= 0) continue;
         if (missing++ < MOST_NAMED)
             strbuf_printf(&names, "%s%s", missing > 1 ? ", " : "", diag_quote(import->diags, name));
     }

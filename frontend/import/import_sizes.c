@@ -60,7 +60,7 @@ static const char *dim_name(const struct import *import, const Onnx__ValueInfoPr
 }
 
 static const struct size *find(const struct sizes *sizes, const char *name) {
-    int at = map_get(&sizes->index, name, strlen(name));
+    int at = map_find(&sizes->index, name);
     return at < 0 ? NULL : &sizes->all.at[at];
 }
 
@@ -86,7 +86,7 @@ static int64_t value_of(struct import *import, const char *name, const struct op
 
 static void set(struct sizes *sizes, const char *name, int64_t size, const struct open_range *range,
                 const char *option) {
-    map_put(&sizes->index, name, strlen(name), sizes->all.n);
+    map_set(&sizes->index, name, sizes->all.n);
     VEC_PUSH(sizes->import->arena, &sizes->all, ((struct size){name, size, *range, option}));
 }
 
@@ -214,8 +214,8 @@ static void note_names(struct sizes *sizes, Onnx__ValueInfoProto *const *infos, 
         for (size_t d = 0; type && type->shape && d < type->shape->n_dim; d++) {
             if (sizes_is_number(type->shape->dim[d])) continue;
             const char *name = dim_name(sizes->import, infos[i], d), *param = param_of(infos[i], d);
-            map_put(&sizes->used, name, strlen(name), 1);
-            if (param) map_put(&sizes->used, param, strlen(param), 1);
+            map_set(&sizes->used, name, 1);
+            if (param) map_set(&sizes->used, param, 1);
             for (const char *word = name; *word; word += strspn(word, OPERATORS)) {
                 const size_t length = strcspn(word, OPERATORS);
                 map_put(&sizes->used, word, length, 1);
@@ -230,7 +230,7 @@ static void take_dims(struct sizes *sizes) {
     EACH(import->options->dims, import->options->ndims, i, const struct import_dim *dim) {
         set(sizes, dim->name, OPEN, &dim->range,
             arena_printf(import->arena, "--dim %s=%s", dim->name, open_range_text(import->arena, &dim->range)));
-        if (map_get(&sizes->used, dim->name, strlen(dim->name)) >= 0) continue;
+        if (map_find(&sizes->used, dim->name) >= 0) continue;
         diag_error(import->diags, 201, EXIT_USAGE, import->model->place, "--dim: the model has no dimension %s",
                    diag_quote(import->diags, dim->name));
     }
@@ -412,7 +412,7 @@ void sizes_miss(struct sizes *sizes, int at) {
         if (sizes_is_number(shape->dim[d]) || sizes_of(sizes, info, d) != OPEN) continue;
         const char *name;
         size_or_missing(sizes, info, d, &name);
-        if (map_get(&sizes->open, name, strlen(name)) < 0) map_put(&sizes->open, name, strlen(name), 1);
+        if (map_find(&sizes->open, name) < 0) map_set(&sizes->open, name, 1);
     }
     if (sizes->open.n > before) VEC_PUSH(sizes->import->arena, &sizes->open_inputs, at);
 }

@@ -114,14 +114,13 @@ static int import_sparse(struct import *import, const Onnx__SparseTensorProto *p
 void import_initializers(struct import *import, const Onnx__GraphProto *graph, struct scope *scope) {
     for (size_t i = 0; i < graph->n_initializer; i++) {
         const char *name = onnx_text(graph->initializer[i]->name);
-        if (map_get(&scope->ids, name, strlen(name)) < 0) /* else it is bound */
+        if (map_find(&scope->ids, name) < 0) /* else it is bound */
             scope_define(scope, name, import_initializer(import, graph->initializer[i], name));
     }
     for (size_t i = 0; i < graph->n_sparse_initializer; i++) {
         const Onnx__SparseTensorProto *sparse = graph->sparse_initializer[i];
         const char *name = onnx_text(sparse->values->name);
-        if (map_get(&scope->ids, name, strlen(name)) < 0)
-            scope_define(scope, name, import_sparse(import, sparse, name));
+        if (map_find(&scope->ids, name) < 0) scope_define(scope, name, import_sparse(import, sparse, name));
     }
 }
 
@@ -164,8 +163,7 @@ static int input_dims(struct sizes *sizes, int at, int64_t *dims) {
 
 static int no_shape(struct import *import, const Onnx__ValueInfoProto *info, const char *where) {
     diag_error(import->diags, 344, EXIT_UNSUPPORTED, where, "the input has no shape");
-    return diag_help(import->diags, "--shape %s=SIZE,.. gives it one",
-                     str_escape(import->arena, info->name, strlen(info->name), 120));
+    return diag_help(import->diags, "--shape %s=SIZE,.. gives it one", str_name(import->arena, info->name));
 }
 
 /* The declared element type of an input; false after a diagnostic if it is unsupported. */
@@ -215,8 +213,8 @@ static void import_inputs(struct sizes *sizes, struct scope *scope) {
 static void declare(struct import *import, Onnx__ValueInfoProto *const *infos, size_t n) {
     for (size_t i = 0; i < n; i++) {
         const char *name = onnx_text(infos[i]->name);
-        if (!sizes_tensor_type(infos[i]) || map_get(&import->declared, name, strlen(name)) >= 0) continue;
-        map_put(&import->declared, name, strlen(name), import->infos.n);
+        if (!sizes_tensor_type(infos[i]) || map_find(&import->declared, name) >= 0) continue;
+        map_set(&import->declared, name, import->infos.n);
         VEC_PUSH(import->arena, &import->infos, infos[i]);
     }
 }
@@ -240,7 +238,7 @@ static bool has_declared_shape(const Onnx__TypeProto__Tensor *type, const struct
 }
 
 int import_check_declared(struct import *import, const char *name, int id) {
-    int at = map_get(&import->declared, name, strlen(name));
+    int at = map_find(&import->declared, name);
     if (at < 0) return 0;
     const Onnx__TypeProto__Tensor *type = sizes_tensor_type(import->infos.at[at]);
     struct tensor tensor = import->graph->tensors.at[id];

@@ -33,9 +33,9 @@ static const char *key_of_constant(struct lowering *lowering, const struct tenso
 
 /* The first tensor of the key, which is `tensor` if there was none. */
 static int first_of(struct lowering *lowering, const char *key, int tensor) {
-    const int found = map_get(&lowering->equal, key, strlen(key));
+    const int found = map_find(&lowering->equal, key);
     if (found >= 0) return found;
-    map_put(&lowering->equal, key, strlen(key), tensor);
+    map_set(&lowering->equal, key, tensor);
     return tensor;
 }
 

@@ -124,7 +124,7 @@ int lower_help_bind(struct lower *lower, int tensor) {
     }
     for (int i = 0; i < n; i++) {
         struct tensor root = lower_tensor(lower, roots[i]);
-        const char *name = str_escape(lower->builder.diags->arena, root.name, strlen(root.name), 120);
+        const char *name = str_name(lower->builder.diags->arena, root.name);
         diag_help(lower->builder.diags, "--bind %s=FILE.npy, or %s in place of the file, makes input %s a constant",
                   name, tensor_elements(&root) == 1 ? "a number" : "a list such as 1,2", lower_quote(lower, root.name));
     }
@@ -451,8 +451,7 @@ int lower_at_least(struct lower *lower, int64_t number, int64_t least, const cha
         sizes[s] = range.least;
         if (open_at(open, number, sizes) < least) continue;
         const char *text = open_range_text(lower->arena, &range);
-        diag_help(lower->builder.diags, "it is for --dim %s=%s",
-                  str_escape(lower->arena, open->all.at[s].name, strlen(open->all.at[s].name), 120), text);
+        diag_help(lower->builder.diags, "it is for --dim %s=%s", str_name(lower->arena, open->all.at[s].name), text);
         break;
     }
     return -1;
@@ -468,8 +467,7 @@ int lower_varies(struct lower *lower, int64_t number, const char *what) {
     const int s = size_of(open, number);
     lower_error(lower, 439, "%s varies: it is %s", what, open_text(open, lower->arena, number, NULL, false));
     if (s >= 0)
-        diag_help(lower->builder.diags, "one size will do: --dim %s=%lld",
-                  str_escape(lower->arena, open->all.at[s].name, strlen(open->all.at[s].name), 120),
+        diag_help(lower->builder.diags, "one size will do: --dim %s=%lld", str_name(lower->arena, open->all.at[s].name),
                   (long long)open->all.at[s].range.most);
     return -1;
 }

@@ -38,7 +38,7 @@ void onnx_op_index(struct map *rows, struct arena *arena) {
     map_init(rows, arena);
     for (int i = 0; i < onnx_nops; i++) {
         const char *key = row_key(arena, onnx_ops[i].domain, onnx_ops[i].name);
-        if (map_get(rows, key, strlen(key)) < 0) map_put(rows, key, strlen(key), i);
+        if (map_find(rows, key) < 0) map_set(rows, key, i);
     }
 }
 
@@ -46,7 +46,7 @@ const struct onnx_op *onnx_op_find(const struct map *rows, const char *domain, c
                                    const struct onnx_op **first) {
     const struct onnx_op *found = NULL;
     const char *key = row_key(rows->arena, domain, name);
-    int at = map_get(rows, key, strlen(key));
+    int at = map_find(rows, key);
     *first = at < 0 ? NULL : &onnx_ops[at];
     for (int i = at; i >= 0 && i < onnx_nops && strcmp(onnx_ops[i].name, name) == 0; i++)
         if (onnx_ops[i].since <= version) found = &onnx_ops[i];

@@ -39,10 +39,10 @@ struct source {
 static int add_argument(struct expansion *expansion, const char *text, int depth);
 
 static int refuse(struct expansion *expansion, const struct source *source, const char *what) {
-    int column = (int)(source->at - source->line_start) + 1;
-    const char *name = str_escape(expansion->arena, source->path, strlen(source->path), 120);
-    const char *where = arena_printf(expansion->arena, "%s:%d:%d", name, source->line, column);
-    return diag_error(expansion->diags, 206, EXIT_USAGE, where, "%s", what);
+    return diag_error(
+        expansion->diags, 206, EXIT_USAGE,
+        diag_place(expansion->diags, source->path, source->line, (int)(source->at - source->line_start) + 1), "%s",
+        what);
 }
 
 static void step(struct source *source) {
@@ -99,7 +99,7 @@ static int read_arguments(struct expansion *expansion, struct source *source) {
 
 static int expand_file(struct expansion *expansion, const char *path, int depth) {
     if (depth > RESPONSE_DEPTH || ++expansion->files > RESPONSE_FILES)
-        return diag_error(expansion->diags, 206, EXIT_USAGE, str_escape(expansion->arena, path, strlen(path), 120),
+        return diag_error(expansion->diags, 206, EXIT_USAGE, str_name(expansion->arena, path),
                           depth > RESPONSE_DEPTH ? "response files nest deeper than %d" : "more than %d response files",
                           depth > RESPONSE_DEPTH ? RESPONSE_DEPTH : RESPONSE_FILES);
     void *bytes;

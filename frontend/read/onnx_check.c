@@ -36,7 +36,7 @@ static const char *function_text(struct functions *functions, int function) {
     const char *domain = onnx_domain(proto->domain);
     const char *name =
         arena_printf(functions->check->scratch, "%s%s%s", domain, *domain ? "::" : "", onnx_text(proto->name));
-    return str_escape(functions->check->model->arena, name, strlen(name), 120);
+    return str_name(functions->check->model->arena, name);
 }
 
 static struct onnx_place function_place(struct functions *functions, int function) {
@@ -188,9 +188,9 @@ static void check_import(struct check *check, const Onnx__OperatorSetIdProto *im
                          struct map *first) {
     const Onnx__ModelProto *proto = check->model->proto;
     const char *domain = onnx_domain(import->domain);
-    int before = map_get(first, domain, strlen(domain));
+    int before = map_find(first, domain);
     if (before < 0)
-        map_put(first, domain, strlen(domain), first->n);
+        map_set(first, domain, first->n);
     else if (proto->opset_import[before]->version != import->version)
         CHECK_FAIL(check, 315, place, "domain %s is imported twice (%" PRId64 ", %" PRId64 ")",
                    check_quote(check, *domain ? domain : "ai.onnx"), proto->opset_import[before]->version,

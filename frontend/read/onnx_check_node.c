@@ -101,7 +101,7 @@ static void check_attribute(struct check *check, Onnx__AttributeProto *attribute
 static bool is_repeated(struct map *seen, Onnx__AttributeProto **attributes, size_t index, size_t count) {
     enum { FEW = 16 };
     const char *name = onnx_text(attributes[index]->name);
-    if (count > FEW) return !map_put(seen, name, strlen(name), 0);
+    if (count > FEW) return !map_set(seen, name, 0);
     for (size_t i = 0; i < index; i++)
         if (strcmp(onnx_text(attributes[i]->name), name) == 0) return true;
     return false;

@@ -9,11 +9,11 @@
 enum { BY_INPUT, BY_INITIALIZER, BY_BOTH, BY_NODE, DEFINED_KINDS };
 
 static int lookup(const struct check_scope *scope, const char *name) {
-    return map_get(&scope->defined, name, strlen(name));
+    return map_find(&scope->defined, name);
 }
 
 static void define(struct check_scope *scope, const char *name, int kind, int index) {
-    map_put(&scope->defined, name, strlen(name), DEFINED_KINDS * index + kind);
+    map_set(&scope->defined, name, DEFINED_KINDS * index + kind);
 }
 
 int check_input_index(const struct check_scope *scope, const char *name) {
@@ -118,8 +118,7 @@ static void check_node_reads(struct check *check, int at, int index) {
         if (!*node->input[k] || resolve(check, at, index, node->input[k])) continue;
         struct onnx_place place = check_place(scope, index);
         CHECK_FAIL(check, scope->root >= 0 ? 328 : 324, &place, "node #%d %s input %zu %s is not defined", index,
-                   str_escape(check->model->arena, onnx_text(node->op_type), strlen(onnx_text(node->op_type)), 120), k,
-                   check_quote(check, node->input[k]));
+                   str_name(check->model->arena, onnx_text(node->op_type)), k, check_quote(check, node->input[k]));
     }
 }
 

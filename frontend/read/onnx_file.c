@@ -87,7 +87,7 @@ bool onnx_file_changed(const struct onnx_file *file, int fd) {
 }
 
 int onnx_file_refuse(const struct onnx_model *model, const struct onnx_file *file) {
-    const char *where = str_escape(model->arena, file->path, strlen(file->path), 120);
+    const char *where = str_name(model->arena, file->path);
     return diag_error(model->diags, 604, EXIT_SYSTEM, where, "file changed while reading");
 }
 
@@ -297,10 +297,10 @@ static int open_location(struct onnx_model *model, const char *location, const c
 }
 
 int onnx_external_file(struct onnx_model *model, const char *location, const struct onnx_place *place) {
-    int file = map_get(&model->locations, location, strlen(location));
+    int file = map_find(&model->locations, location);
     if (file == FAILED_BEFORE) return -1;
     if (file >= 0) return file;
     file = open_location(model, location, onnx_place_text(model, place));
-    map_put(&model->locations, location, strlen(location), file < 0 ? FAILED_BEFORE : file);
+    map_set(&model->locations, location, file < 0 ? FAILED_BEFORE : file);
     return file;
 }

@@ -24,7 +24,7 @@ const char *onnx_where_node(struct onnx_model *model, const Onnx__NodeProto *nod
     strbuf_printf(&text, "%s: node %" PRId64, model->place, onnx_node_index(model, node, index));
     if (*onnx_text(node->name)) strbuf_printf(&text, " %s", diag_quote(model->diags, node->name));
     const char *op = onnx_text(node->op_type);
-    strbuf_printf(&text, " (%s)", str_escape(model->arena, op, strlen(op), 120));
+    strbuf_printf(&text, " (%s)", str_name(model->arena, op));
     return strbuf_text(&text);
 }
 
@@ -54,13 +54,13 @@ void onnx_count_names(const Onnx__GraphProto *graph, struct arena *arena, struct
     map_init(count, arena);
     for (size_t i = 0; i < graph->n_node; i++) {
         const char *name = onnx_text(graph->node[i]->name);
-        const int before = map_get(count, name, strlen(name));
-        map_put(count, name, strlen(name), before < 0 ? 1 : before + 1);
+        const int before = map_find(count, name);
+        map_set(count, name, before < 0 ? 1 : before + 1);
     }
 }
 
 const char *onnx_node_name(const Onnx__NodeProto *node, const struct map *count) {
     const char *name = onnx_text(node->name);
-    const bool usable = *name && (!count || map_get(count, name, strlen(name)) == 1);
+    const bool usable = *name && (!count || map_find(count, name) == 1);
     return usable || !node->n_output ? name : onnx_text(node->output[0]);
 }

@@ -594,7 +594,7 @@ int onnx_open_with(struct arena *arena, struct diags *diags, const char *path, b
     *model = (struct onnx_model){.arena = arena, .diags = diags, .fd = -1, .directory = -1, .allow_links = allow_links};
     arena_own(arena, model, close_model);
     model->path = arena_strdup(arena, path);
-    model->place = str_escape(arena, path, strlen(path), 120);
+    model->place = str_name(arena, path);
     arena_init(&model->scratch, arena->budget, arena->failed);
     map_init(&model->locations, arena);
     map_init(&model->copies, arena);

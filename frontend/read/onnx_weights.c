@@ -56,12 +56,12 @@ struct onnx_weights_from onnx_weights_from(struct arena *arena, const char *opti
 }
 
 static int fail(const struct weights *w, const char *path, const struct rt_reason *why) {
-    return diag_refusal(w->diags, 393, EXIT_MALFORMED, str_escape(w->arena, path, strlen(path), 120), why);
+    return diag_refusal(w->diags, 393, EXIT_MALFORMED, str_name(w->arena, path), why);
 }
 
 /* Adds the file to the model's. `links`: symbolic links are followed. Returns its index. */
 static int add_file(const struct weights *w, const char *path, bool links) {
-    const char *place = str_escape(w->arena, path, strlen(path), 120);
+    const char *place = str_name(w->arena, path);
     struct stat status;
     const int fd = open(path, O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC | (links ? 0 : O_NOFOLLOW));
     if (fd < 0 && errno == ELOOP && !links) {
@@ -94,7 +94,7 @@ static const struct rt_safetensors *open_safetensors(struct weights *w, const ch
 }
 
 static void add_source(struct weights *w, const struct rt_safetensor *tensor, int file) {
-    map_put(&w->index, tensor->name, strlen(tensor->name), w->sources.n);
+    map_set(&w->index, tensor->name, w->sources.n);
     VEC_PUSH(w->arena, &w->sources, ((struct source){.tensor = tensor, .file = file}));
 }
 
@@ -106,7 +106,7 @@ static int open_one(struct weights *w, const char *path) {
 }
 
 static int bad_index(const struct weights *w, const struct rt_json *at, const char *what, const char *name) {
-    const char *where = at ? arena_printf(w->arena, "%s:%d:%d", w->place, at->line, at->column) : w->place;
+    const char *where = at ? diag_place(w->diags, w->place, at->line, at->column) : w->place;
     return diag_error(w->diags, 393, EXIT_MALFORMED, where, "%s%s%s", what, name ? " " : "",
                       name ? diag_quote(w->diags, name) : "");
 }
@@ -126,8 +126,7 @@ static int open_shard(struct weights *w, const char *path, const struct rt_json 
     const char *full = arena_printf(w->arena, "%.*s%s", prefix, path, name);
     if (!(shard->parsed = open_safetensors(w, full, w->model->allow_links, &shard->file))) return -1;
     map_init(&shard->index, w->arena);
-    for (int64_t i = 0; i < shard->parsed->n; i++)
-        map_put(&shard->index, shard->parsed->at[i].name, strlen(shard->parsed->at[i].name), (int)i);
+    for (int64_t i = 0; i < shard->parsed->n; i++) map_set(&shard->index, shard->parsed->at[i].name, (int)i);
     return 0;
 }
 
@@ -143,12 +142,12 @@ static int open_index(struct weights *w, const char *path) {
         return bad_index(w, NULL, "the index has no weight_map", NULL);
     for (const struct rt_json *entry = weight_map->first; entry; entry = entry->next) {
         const char *name = rt_json_text(entry);
-        int at = name ? map_get(&files, name, strlen(name)) : -1;
+        int at = name ? map_find(&files, name) : -1;
         if (at < 0) {
             struct shard shard;
             if (shards.n == MAX_SHARDS) return bad_index(w, entry, "more than 4096 files", NULL);
             if (open_shard(w, path, entry, &shard) < 0) return -1;
-            map_put(&files, name, strlen(name), at = shards.n);
+            map_set(&files, name, at = shards.n);
             VEC_PUSH(w->arena, &shards, shard);
         }
         const struct shard *shard = &shards.at[at];
@@ -166,10 +165,9 @@ struct lines {
 };
 
 static int bad_line(const struct lines *lines, const char *what) {
-    return diag_error(lines->w->diags, 394, EXIT_MALFORMED,
-                      arena_printf(lines->w->arena, "%s:%d:%d", lines->w->map_place, lines->line,
-                                   (int)(lines->at - lines->start) + 1),
-                      "%s", what);
+    return diag_error(
+        lines->w->diags, 394, EXIT_MALFORMED,
+        diag_place(lines->w->diags, lines->w->map_place, lines->line, (int)(lines->at - lines->start) + 1), "%s", what);
 }
 
 static void skip_blanks(struct lines *lines) {
@@ -212,8 +210,8 @@ static int read_rule(struct lines *lines) {
     if (*lines->at && *lines->at != '\n' && *lines->at != '#') return bad_line(lines, "unexpected text");
     if (w->rules.n == MAX_RULES) return bad_line(lines, "too many lines");
     if (rule.kind == RULE_IS) {
-        if (map_get(&w->exact, rule.left, strlen(rule.left)) >= 0) return bad_line(lines, "this name is mapped twice");
-        map_put(&w->exact, rule.left, strlen(rule.left), w->rules.n);
+        if (map_find(&w->exact, rule.left) >= 0) return bad_line(lines, "this name is mapped twice");
+        map_set(&w->exact, rule.left, w->rules.n);
     }
     VEC_PUSH(w->arena, &w->rules, rule);
     return 0;
@@ -244,7 +242,7 @@ static bool matches(struct weights *w, enum rule_kind kind, const char *name) {
 
 /* The tensor of that name; -1 if the files have none, or a line says to ignore it. */
 static int find_source(struct weights *w, const char *name) {
-    const int source = map_get(&w->index, name, strlen(name));
+    const int source = map_find(&w->index, name);
     return source >= 0 && matches(w, RULE_IGNORE, name) ? -1 : source;
 }
 
@@ -287,13 +285,12 @@ static void note_readers(struct weights *w) {
         for (size_t i = 0; i < node->n_input; i++) {
             const char *name = arena_printf(w->arena, "r%s", onnx_text(node->input[i]));
             const bool other = !product || i != 1;
-            if (other || map_get(&w->products, name, strlen(name)) < 0)
-                map_put(&w->products, name, strlen(name), !other);
+            if (other || map_find(&w->products, name) < 0) map_set(&w->products, name, !other);
         }
     }
     for (size_t i = 0; i < graph->n_value_info; i++) {
         const char *name = arena_printf(w->arena, "i%s", onnx_text(graph->value_info[i]->name));
-        map_put(&w->products, name, strlen(name), (int)i);
+        map_set(&w->products, name, (int)i);
     }
 }
 
@@ -309,7 +306,7 @@ static int find_folded(struct weights *w, const Onnx__TensorProto *proto) {
     const char *name = onnx_text(proto->name), *list = property(find_info(w, name), ONNX_FOLDED_FROM),
                *of = only_name(w->arena, list), *reads = arena_printf(w->arena, "r%s", name);
     const int source = of ? find_named(w, of) : -1;
-    if (source < 0 || map_get(&w->products, reads, strlen(reads)) != 1) return -1;
+    if (source < 0 || map_find(&w->products, reads) != 1) return -1;
     return same_dims(w->sources.at[source].tensor, proto->dims, proto->n_dims, true) ? source : -1;
 }
 
@@ -336,7 +333,7 @@ static const char *misfit(const struct weights *w, const Onnx__TensorProto *prot
 
 static int find_match(struct weights *w, const Onnx__TensorProto *proto, struct match *match) {
     const char *name = onnx_text(proto->name);
-    const int exact = map_get(&w->exact, name, strlen(name));
+    const int exact = map_find(&w->exact, name);
     *match = (struct match){.source = -1};
     if (exact >= 0) {
         struct rule *rule = &w->rules.at[exact];
@@ -410,7 +407,7 @@ static void set_elsewhere(struct weights *w, const Onnx__TensorProto *proto, con
 static Onnx__TensorProto *initializer_of_input(struct weights *w, const Onnx__ValueInfoProto *info) {
     const bool tensor = info->type && info->type->value_case == ONNX__TYPE_PROTO__VALUE_TENSOR_TYPE;
     const char *name = onnx_text(info->name);
-    const int exact = map_get(&w->exact, name, strlen(name)),
+    const int exact = map_find(&w->exact, name),
               source = exact >= 0 ? find_source(w, w->rules.at[exact].right) : find_named(w, name);
     if (!tensor || source < 0) return NULL;
     const struct rt_safetensor *found = w->sources.at[source].tensor;
@@ -431,13 +428,13 @@ static void add_inputs(struct weights *w) {
     struct map known = {.arena = w->arena};
     for (size_t i = 0; i < graph->n_initializer; i++) {
         const char *name = onnx_text(graph->initializer[i]->name);
-        map_put(&known, name, strlen(name), 1);
+        map_set(&known, name, 1);
     }
     Onnx__TensorProto **all = ARENA_ARRAY(w->arena, Onnx__TensorProto *, graph->n_initializer + graph->n_input + 1);
     if (graph->n_initializer) memcpy(all, graph->initializer, graph->n_initializer * sizeof *all);
     for (size_t i = 0; i < graph->n_input; i++) {
         const char *name = onnx_text(graph->input[i]->name);
-        if (map_get(&known, name, strlen(name)) >= 0) continue;
+        if (map_find(&known, name) >= 0) continue;
         if ((all[graph->n_initializer] = initializer_of_input(w, graph->input[i]))) graph->n_initializer++;
     }
     graph->initializer = all;
@@ -477,8 +474,8 @@ static int match_all(struct weights *w) {
 
 int onnx_weights_open(struct onnx_model *model, const struct onnx_weights_from *from) {
     struct weights w = {.model = model, .arena = model->arena, .diags = model->diags};
-    w.place = str_escape(model->arena, from->path, strlen(from->path), 120);
-    if (from->map) w.map_place = str_escape(model->arena, from->map, strlen(from->map), 120);
+    w.place = str_name(model->arena, from->path);
+    if (from->map) w.map_place = str_name(model->arena, from->map);
     map_init(&w.index, model->arena);
     map_init(&w.exact, model->arena);
     map_init(&w.products, model->arena);

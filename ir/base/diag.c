@@ -83,8 +83,12 @@ int diag_help(struct diags *diags, const char *format, ...) {
     return add_line(diags, "help", text);
 }
 
+const char *diag_place(struct diags *diags, const char *file, int line, int column) {
+    return arena_printf(diags->arena, "%s:%d:%d", str_name(diags->arena, file), line, column);
+}
+
 const char *diag_quote(struct diags *diags, const char *name) {
-    return arena_printf(diags->arena, "'%s'", str_escape(diags->arena, name, strlen(name), 120));
+    return arena_printf(diags->arena, "'%s'", str_name(diags->arena, name));
 }
 
 void diags_append(struct diags *diags, const struct diags *from) {

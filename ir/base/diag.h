@@ -58,6 +58,9 @@ void diags_append(struct diags *diags, const struct diags *from);
 /* Moves those from index `first` on to `taken`, which it initialises. */
 void diags_take(struct diags *diags, int first, struct diags *taken);
 
+/* FILE:LINE:COLUMN for `where`, in the arena of `diags`. */
+const char *diag_place(struct diags *diags, const char *file, int line, int column);
+
 /* A name from a model in quotes, escaped to printable ASCII, at most 120 characters, in the arena of `diags`. */
 const char *diag_quote(struct diags *diags, const char *name);
 

@@ -46,3 +46,11 @@ bool map_put(struct map *map, const char *key, size_t length, int value) {
     map->slots[slot] = ++map->n;
     return true;
 }
+
+int map_find(const struct map *map, const char *text) {
+    return map_get(map, text, strlen(text));
+}
+
+bool map_set(struct map *map, const char *text, int value) {
+    return map_put(map, text, strlen(text), value);
+}

@@ -26,5 +26,8 @@ void map_init(struct map *map, struct arena *arena);
 int map_get(const struct map *map, const char *key, size_t length);
 /* Sets the value of `key`, which must not be negative; true if the key is new. */
 bool map_put(struct map *map, const char *key, size_t length, int value);
+/* The same for a text. */
+int map_find(const struct map *map, const char *text);
+bool map_set(struct map *map, const char *text, int value);
 
 #endif

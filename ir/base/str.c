@@ -116,6 +116,11 @@ char *str_escape(struct arena *arena, const char *bytes, size_t length, size_t l
     return arena_strdup(arena, strbuf_text(&out));
 }
 
+char *str_name(struct arena *arena, const char *name) {
+    enum { SHOWN = 120 };
+    return str_escape(arena, name, strlen(name), SHOWN);
+}
+
 static bool in_filename(unsigned char c) {
     return isalnum(c) || c == '_' || c == '.' || c == '-';
 }

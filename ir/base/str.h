@@ -30,6 +30,8 @@ const char *strbuf_text(const struct strbuf *buffer);
 /* `bytes` as printable ASCII: other bytes and backslashes become \xNN. At most `limit` characters (0: no limit). Use it
  * for any text from a model that is printed. */
 char *str_escape(struct arena *arena, const char *bytes, size_t length, size_t limit);
+/* The same for a name, which is shortened as diag_quote does. */
+char *str_name(struct arena *arena, const char *name);
 
 /* `bytes` as part of a file name: everything outside [A-Za-z0-9_.-] becomes '_'. */
 char *str_filename(struct arena *arena, const char *bytes, size_t length);

@@ -107,9 +107,9 @@ static int later(const struct regrouping *r, int place, int tensor) {
     return r->place[tensor] > place ? r->place[tensor] : place;
 }
 
-/* Per term the node that adds it to its group: the one that read it before, so that names still tell what is added; -1
- * where that is the root, or adds its other operand, or the term is the first of its group. *spare gets the nodes that
- * are left, the root last. */
+/* Per term, the node that adds it to its group: the node that read the term before, whose name still tells what it
+ * adds; -1 if that is the root or adds its other operand, or if the term is the first of its group. *spare gets the
+ * nodes that are left, the root last. */
 static int *assign_nodes(const struct regrouping *r, const struct chain *chain, const int *group, int *spare) {
     const int root = chain->nodes.at[0];
     int *adds = ARENA_ARRAY(r->graph->arena, int, chain->terms.n + 1), nspare = 0;

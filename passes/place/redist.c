@@ -78,7 +78,7 @@ static const char *made_key(struct redist *redist, int tensor, const struct layo
 }
 
 static int find(struct map *map, const char *key) {
-    return map_get(map, key, strlen(key));
+    return map_find(map, key);
 }
 
 /* The stored tensor, loaded in another layout. For a window it is loaded whole; flat cuts stay as
@@ -98,7 +98,7 @@ static int load_as(struct redist *redist, int id, struct layout layout) {
     tensor.layout = layout;
     VEC_PUSH(redist->graph->arena, &redist->graph->tensors, tensor);
     VEC_PUSH(redist->graph->arena, &redist->copies, (struct copy){id, redist->graph->tensors.n - 1});
-    map_put(&redist->made, key, strlen(key), redist->graph->tensors.n - 1);
+    map_set(&redist->made, key, redist->graph->tensors.n - 1);
     return redist->graph->tensors.n - 1;
 }
 
@@ -286,7 +286,7 @@ static int move_once(struct redist *redist, int id, int now, const struct layout
     int made = find(&redist->made, key);
     if (made >= 0) return made;
     made = add_move(redist, now, axis, move, &layout, name);
-    map_put(&redist->made, key, strlen(key), made);
+    map_set(&redist->made, key, made);
     return made;
 }
 

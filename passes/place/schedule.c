@@ -185,11 +185,10 @@ static enum phase phase_of_end(const struct table *t, int end) {
     return t->graph->nodes.at[t->ends.all.at[end].node].phase;
 }
 
-/* Before the cell (NULL: at the end of the micro-batches), a send must be complete if the cell's segment may write
- * to the value's memory: a forward segment to what another micro-batch left in the slot that it takes, a backward
- * segment to what was sent of its own micro-batch's forward phase, and to what another one left in the slot for
- * gradients that it takes. A weight segment does not write to what has been
- * sent. */
+/* Before the cell (NULL: at the end of the micro-batches), a send must be complete if the cell's segment may overwrite
+ * the value. A forward segment overwrites what another micro-batch left in its slot. A backward segment overwrites
+ * values of its own micro-batch's forward phase, and gradients that another micro-batch left in its slot for gradients.
+ * A weight segment overwrites nothing that is sent. */
 static bool must_end(const struct table *t, const struct cell *cell, int end, int micro) {
     const struct transfer_end *e = &t->ends.all.at[end];
     if (!cell) return true;

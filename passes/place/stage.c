@@ -144,20 +144,20 @@ static int bring(struct staging *s, int tensor, int stage, const char *name) {
     if (home != STAGE_ALL) home = stage_in(s, phase, home);
     stage = stage_in(s, phase, stage);
     const char *key = key_of(s, tensor, stage);
-    int there = map_get(&s->there, key, strlen(key));
+    int there = map_find(&s->there, key);
     if (there >= 0) return there;
     if (home == stage || home == STAGE_ALL) return tensor;
     if (schedule_home(graph, home) == schedule_home(graph, stage)) return tensor;
     if (is_widened(graph, tensor)) {
         copy_node(s, t->producer, stage);
-        return map_get(&s->there, key, strlen(key));
+        return map_find(&s->there, key);
     }
     struct attr attrs[] = {attr_of_int("mesh", s->axis), attr_of_int("from", home), attr_of_int("to", stage)};
     int out = graph_add_like(graph, tensor, arena_printf(graph->arena, ".stage%d", stage));
     int id = graph_add_node(graph, &ops[OP_Transfer], name, 1, &tensor, 1, &out, 3, attrs);
     graph->nodes.at[id].stage = stage;
     graph->nodes.at[id].phase = phase;
-    map_put(&s->there, key, strlen(key), out);
+    map_set(&s->there, key, out);
     return out;
 }
 
@@ -172,7 +172,7 @@ static int copy_result(struct staging *s, int tensor, int stage) {
     const char *key = key_of(s, tensor, stage);
     int out = graph_add_like(graph, tensor, arena_printf(graph->arena, ".stage%d", stage));
     graph->tensors.at[out].copy_of = tensor;
-    map_put(&s->there, key, strlen(key), out);
+    map_set(&s->there, key, out);
     return out;
 }
 

@@ -57,8 +57,7 @@ static void join_states(const struct zero *z) {
     struct map weights = {.arena = arena};
     for (int i = 0; i < z->graph->updates.n; i++) {
         const int id = z->graph->updates.at[i].weight;
-        if (tensor_at(z, id)->kind == TENSOR_WEIGHT)
-            map_put(&weights, tensor_at(z, id)->name, strlen(tensor_at(z, id)->name), id);
+        if (tensor_at(z, id)->kind == TENSOR_WEIGHT) map_set(&weights, tensor_at(z, id)->name, id);
     }
     for (int i = 0; i < z->graph->updates.n; i++) {
         const int id = z->graph->updates.at[i].weight;

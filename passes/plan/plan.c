@@ -166,9 +166,9 @@ static bool says(const struct graph *graph, const struct node *node, const struc
            meant.factor == wanted->factor && meant.blocks == wanted->blocks && meant.grain == wanted->grain;
 }
 
-/* The split as a plan says it: of the first operand that it divides and whose name means it; if there is none, of the
- * first operand that it divides, by its number. A split that a text gives may have more ranks than parts: no name means
- * it then, and verify_graph refuses it once the plan is applied. */
+/* The split as an entry of a plan: it names the first operand that is divided and whose name identifies the split,
+ * otherwise the first operand that is divided, by its number. Text IR may give a split more ranks than parts. No name
+ * identifies that one, and verify_graph refuses it once the plan is applied. */
 static struct plan_split name_split(const struct graph *graph, const struct node *node, const struct dims *dims,
                                     const struct node_split *wanted, int axis) {
     const int operands = dims->ninputs + dims->noutputs;
@@ -246,8 +246,7 @@ static bool leaves_out(const struct applying *a, int axis) {
 }
 
 static int mismatch(const struct applying *a, int line, int column, const char *what) {
-    const char *where =
-        a->plan->file ? arena_printf(a->diags->arena, "%s:%d:%d", a->plan->file, line, column) : a->graph->name;
+    const char *where = a->plan->file ? diag_place(a->diags, a->plan->file, line, column) : a->graph->name;
     return diag_error(a->diags, 424, EXIT_MALFORMED, where, "plan: %s", what);
 }
 
@@ -321,8 +320,8 @@ static const char *entry_key(struct arena *arena, const char *name, const char *
 /* The key of the next node of that name and operator: their number so far is part of it. */
 static const char *next_key(struct arena *arena, struct map *counts, const char *name, const char *op) {
     const char *plain = entry_key(arena, name, op, -1);
-    const int nth = map_get(counts, plain, strlen(plain)) + 1;
-    map_put(counts, plain, strlen(plain), nth);
+    const int nth = map_find(counts, plain) + 1;
+    map_set(counts, plain, nth);
     return entry_key(arena, name, op, nth);
 }
 
@@ -334,11 +333,11 @@ static int *find_entries(struct applying *a) {
     map_init(&counts, a->scratch), map_init(&wanted, a->scratch), map_init(&a->nodes, a->scratch);
     GRAPH_EACH(graph, i, const struct node *node) {
         const char *key = next_key(a->scratch, &counts, node->name, node->op->name);
-        map_put(&a->nodes, key, strlen(key), graph->order.at[i]);
+        map_set(&a->nodes, key, graph->order.at[i]);
     }
     for (int i = 0; i < a->plan->nodes.n; i++) {
         const char *key = next_key(a->scratch, &wanted, a->plan->nodes.at[i].name, a->plan->nodes.at[i].op);
-        ids[i] = map_get(&a->nodes, key, strlen(key));
+        ids[i] = map_find(&a->nodes, key);
     }
     return ids;
 }
@@ -368,9 +367,8 @@ static const int *find_in_order(const struct plan *plan, const struct graph *gra
 /* E0424 for an entry without a node. */
 static int no_node(const struct applying *a, const struct plan_node *entry) {
     const char *first = entry_key(a->scratch, entry->name, entry->op, 0);
-    const char *what = map_get(&a->nodes, first, strlen(first)) < 0
-                           ? "the model has no node %s (%s)"
-                           : "the plan has more entries %s (%s) than the model has nodes";
+    const char *what = map_find(&a->nodes, first) < 0 ? "the model has no node %s (%s)"
+                                                      : "the plan has more entries %s (%s) than the model has nodes";
     return mismatch(a, entry->line, entry->column,
                     arena_printf(a->scratch, what, diag_quote(a->diags, entry->name), diag_quote(a->diags, entry->op)));
 }

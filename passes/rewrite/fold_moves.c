@@ -75,8 +75,8 @@ static const struct move *move_of(const struct node *node) {
     return NULL;
 }
 
-/* The element of the weight with which the result begins; -1 if it is no stretch of a weight. Of codes and scales,
- * which lie otherwise than what they are made of, only another type is one. */
+/* The element of the weight at which the result begins; -1 if the result is not a contiguous part of a weight. Codes
+ * and scales have another layout than their weight, so of them only the result of a Cast is. */
 static int64_t view_begin(const struct graph *graph, const struct node *node) {
     const struct tensor *in = &graph->tensors.at[node->inputs[0]], *out = &graph->tensors.at[node->outputs[0]];
     const struct move *move = move_of(node);

@@ -72,8 +72,8 @@ int unrepeated_mask(const struct attention *a, int mask);
 bool attention_mask(struct attention *a, int mask, const struct tensor *score, double fill, bool drop);
 /* The same for a constant mask that is known to be causal. */
 bool attention_causal(struct attention *a, const struct known_mask *known, double fill);
-/* True of -1e9, which exporters take for the score of a hidden key, and of less; in 16-bit floats, of what they are
- * there: bf16 rounds -1e9 up, and fp16 ends at -65504. */
+/* True if the score `fill` hides a key: it is at most -1e9, which exporters write for hidden keys. In 16-bit floats the
+ * limit is the nearest number: bf16 rounds -1e9 up, and fp16 ends at -65504. */
 bool attention_fill_hides(const struct attention *a, double fill);
 bool attention_bias(struct attention *a, int bias, const struct tensor *score);
 

@@ -135,8 +135,8 @@ static int choose(struct marking *m, const struct node *node) {
 static const char *name_for(struct marking *m, const char *wanted, int tensor) {
     const char *name = wanted;
     for (int i = 2;; i++) {
-        int known = map_get(&m->names, name, strlen(name));
-        if (known < 0) map_put(&m->names, name, strlen(name), tensor);
+        int known = map_find(&m->names, name);
+        if (known < 0) map_set(&m->names, name, tensor);
         if (known < 0 || known == tensor) return name;
         name = arena_printf(m->builder.graph->arena, "%s.%d", wanted, i);
     }
@@ -163,14 +163,14 @@ static int build_marked(struct marking *m, int id, int rows, int weight) {
     return build(&m->builder, OP_MatMul, 2, (int[]){rows, node.inputs[1]}, sizeof attrs / sizeof *attrs, attrs);
 }
 
-/* The tensor as a matrix; one for all layers that read it, so that they share a scale. */
+/* Reshapes the tensor to a matrix. Layers that read the same tensor get the same matrix, so that they share a scale. */
 static int as_rows(struct marking *m, int x) {
     const struct tensor t = m->builder.graph->tensors.at[x];
     const char *key = arena_printf(m->builder.graph->arena, "%d", x);
-    int rows = map_get(&m->rows, key, strlen(key));
+    int rows = map_find(&m->rows, key);
     if (rows >= 0) return rows;
     rows = build_reshape(&m->builder, x, 2, (int64_t[]){tensor_elements(&t) / t.dims[t.ndim - 1], t.dims[t.ndim - 1]});
-    if (rows >= 0) map_put(&m->rows, key, strlen(key), rows);
+    if (rows >= 0) map_set(&m->rows, key, rows);
     return rows;
 }
 

@@ -36,8 +36,8 @@ int named_options_set(struct named_options *options, const char *text, size_t le
  * diagnostic (E0205). */
 int named_options_set_all(struct named_options *options, const char *list, double least, struct diags *diags);
 
-/* Options that are not numbers alone, behind the colon of "NAME:key=value,..". set() takes them one by one and returns
- * -1 for what it does not know. flag: the value of a key without one; NULL: it must have one. */
+/* Options that are not numbers alone, behind the colon of "NAME:key=value,..". set() is called for each key and returns
+ * -1 for an unknown one. flag: the value of a key without one; NULL: it must have one. */
 struct key_options {
     const char *option, *what, *takes; /* for diagnostics: "--amp", "mixed precision", the keys */
     const char *flag;

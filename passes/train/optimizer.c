@@ -592,11 +592,10 @@ static int each(struct optimizing *o, const char *what, int (*make)(struct optim
 /* Appends a number to the tensor's name if another has it. */
 static void name_value(struct graph *graph, int tensor, struct map *seen, struct map *numbers) {
     const char *own = graph->tensors.at[tensor].name, *name = own;
-    int i = map_get(numbers, own, strlen(own));
-    for (i = i < 0 ? 1 : i; map_get(seen, name, strlen(name)) >= 0;)
-        name = arena_printf(graph->arena, "%s.%d", own, ++i);
-    if (i > 1) map_put(numbers, own, strlen(own), i);
-    map_put(seen, name, strlen(name), tensor);
+    int i = map_find(numbers, own);
+    for (i = i < 0 ? 1 : i; map_find(seen, name) >= 0;) name = arena_printf(graph->arena, "%s.%d", own, ++i);
+    if (i > 1) map_set(numbers, own, i);
+    map_set(seen, name, tensor);
     graph->tensors.at[tensor].name = name;
 }
 
@@ -610,7 +609,7 @@ static void name_apart(struct graph *graph) {
         const struct node *node = &graph->nodes.at[graph->order.at[i]];
         for (int k = 0; k < node->ninputs; k++) {
             const struct tensor *x = node->inputs[k] < 0 ? NULL : &graph->tensors.at[node->inputs[k]];
-            if (x && x->kind != TENSOR_VALUE) map_put(&seen, x->name, strlen(x->name), node->inputs[k]);
+            if (x && x->kind != TENSOR_VALUE) map_set(&seen, x->name, node->inputs[k]);
         }
     }
     for (int i = 0; i < graph->order.n; i++) {

@@ -86,7 +86,7 @@ static bool includes(const struct fp8 *fp8, const char *layer) {
 static int refuse_layer(struct quantizing *q, const struct node *node, int64_t part) {
     const char *layer = layer_of(node);
     struct diags *diags = q->builder.diags;
-    map_put(&q->layers, layer, strlen(layer), 1);
+    map_set(&q->layers, layer, 1);
     const char *why =
         arena_printf(diags->arena, "a rank's shard of %s has an extent of %lld, which is not a multiple of %d",
                      node->name, (long long)part, FP8_MULTIPLE);
@@ -103,8 +103,8 @@ static int prove(struct quantizing *q) {
         const struct node *node = &graph->nodes.at[graph->order.at[i]];
         const char *layer = layer_of(node);
         struct dims dims;
-        if (!layer || map_get(&q->layers, layer, strlen(layer)) == 1) continue;
-        map_put(&q->layers, layer, strlen(layer), 0);
+        if (!layer || map_find(&q->layers, layer) == 1) continue;
+        map_set(&q->layers, layer, 0);
         dims_bind_checked(graph->arena, graph, node, &dims);
         for (int f = 0; f < dims.nfactors; f++) {
             int64_t part = misfit(graph, &dims, node, f);
@@ -118,14 +118,14 @@ static int prove(struct quantizing *q) {
 
 static bool is_quantised(const struct quantizing *q, const struct node *node) {
     const char *layer = layer_of(node);
-    return layer && map_get(&q->layers, layer, strlen(layer)) == 0;
+    return layer && map_find(&q->layers, layer) == 0;
 }
 
 /* Codes ------------------------------------------------------------------------------------------------------------ */
 
 /* The scale of a mark "FORMAT:NAME". */
 static struct scale *scale_of(struct quantizing *q, const char *mark) {
-    return &q->scales.at[map_get(&q->scale_of, mark, strlen(mark))];
+    return &q->scales.at[map_find(&q->scale_of, mark)];
 }
 
 /* Adds the scale of a mark unless there is one. Scales met in the backward phase are those of gradients, which are
@@ -139,11 +139,11 @@ static void meet_scale(struct quantizing *q, const char *mark, enum phase phase)
                           .factor = -1,
                           .unscale = -1,
                           .most = -1};
-    if (map_get(&q->scale_of, mark, strlen(mark)) >= 0) return;
+    if (map_find(&q->scale_of, mark) >= 0) return;
     scale.first = loss_scale > 0 ? 1 / loss_scale : 1;
     scale.state =
         graph_add_tensor(graph, TENSOR_STATE, arena_printf(graph->arena, "%s.fp8.scale", name), RT_F32, 0, NULL);
-    map_put(&q->scale_of, mark, strlen(mark), q->scales.n);
+    map_set(&q->scale_of, mark, q->scales.n);
     VEC_PUSH(graph->arena, &q->scales, scale);
 }
 
@@ -209,11 +209,11 @@ static int codes_of(struct quantizing *q, const struct dims *dims, const struct 
     const char *mark = attr_text(node, operand ? "fp8_b" : "fp8_a", "");
     const struct layout as = dims_layout_wanted(q->builder.graph, dims, node, operand);
     const char *key = codes_key(q, node->inputs[operand], mark, &as);
-    int known = map_get(&q->codes_of, key, strlen(key));
+    int known = map_find(&q->codes_of, key);
     if (known < 0) {
         struct codes codes = {quantise(q, node->inputs[operand], mark, &as), -1};
         if (codes.straight < 0) return -1;
-        map_put(&q->codes_of, key, strlen(key), known = q->codes.n);
+        map_set(&q->codes_of, key, known = q->codes.n);
         VEC_PUSH(q->builder.graph->arena, &q->codes, codes);
     }
     struct codes *codes = &q->codes.at[known];

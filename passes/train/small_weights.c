@@ -170,8 +170,8 @@ static int note_made(struct walk *walk, int weight, int made) {
     return made;
 }
 
-/* What is made of weight `w`, of that name and shape: a constant of a weight that is known, else a weight that is made
- * when it is loaded. It is not trained. */
+/* Adds the converted weight, which is not trained. It is a constant if the values are known, else a weight that is
+ * converted when it is loaded. */
 static int add_made(struct walk *walk, int weight, struct rt_coding coding, const char *name, enum rt_dtype dtype,
                     const int64_t *dims) {
     struct graph *graph = walk->builder.graph;

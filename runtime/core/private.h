@@ -161,8 +161,8 @@ int rt_fail_open(int status, int code, const char *format, ...) __attribute__((f
 /* The status of a library call where a command would end with that exit code. */
 int rt_status_of_exit(enum exit_code exit);
 
-/* Records why a function of base/ refused a file, as rt_reason_report() says, and returns the status. `what` (or NULL)
- * comes before the text of malformed content: the name of the file, or what its content says about it. */
+/* Records why a function of base/ refused a file, as rt_reason_report() says, and returns the status. `what` precedes
+ * the text about malformed content: the name of the file, or a description of it; NULL: nothing. */
 int rt_fail_reason(struct rt *rt, const char *what, struct rt_report content, const struct rt_reason *why);
 
 /* Records that memory is exhausted (E0500), and returns RT_ERROR_SYSTEM. */

@@ -13,7 +13,7 @@
 #define TARGET  __attribute__((target("avx512f,avx512bw,fma")))
 #define INLINED TARGET static inline __attribute__((always_inline))
 #define ROWS    RT_GEMM_FEW_ROWS
-#define AHEAD   64 /* pairs of rows from what is read to what is fetched */
+#define AHEAD   64 /* prefetch distance, in pairs of rows */
 
 /* The first and the second elements of pairs. */
 INLINED void widen_bf16(__m512 *first, __m512 *second, __m512i pairs) {

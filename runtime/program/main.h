@@ -42,12 +42,12 @@ struct main_options {
     struct words dims;         /* NAME=SIZE */
     struct words roles, stops; /* INPUT=ROLE; token ids */
     const char *output_dir, *comm, *kernels, *directory, *log, *checkpoint_dir, *resume, *rendezvous, *trace,
-        *dump_tensors, *dump_dir,    /* NULL: none; NULL: "dump" */
-        *profile,                    /* machine file or ""; NULL: no profile */
-        *generate, *report,          /* files: prompts, a socket; NULL: none */
-        *save_state, *load_state,    /* directories; NULL: none */
-        *adapter;                    /* NULL: the first */
-    int64_t trace_steps[2];          /* first and last; 0: those that come first */
+        *dump_tensors, *dump_dir, /* NULL: none; NULL: "dump" */
+        *profile,                 /* machine file or ""; NULL: no profile */
+        *generate, *report,       /* files: prompts, a socket; NULL: none */
+        *save_state, *load_state, /* directories; NULL: none */
+        *adapter;                 /* NULL: the first */
+    int64_t trace_steps[2];       /* first and last; 0: those that come first */
     int threads, repeat, warmup, rank, world, steps, accumulate, shuffle, checkpoint_every, keep, eval_every,
         eval_steps, early_stop, join_timeout, stall_timeout, log_every;
     int random_inputs;               /* seed; -1: inputs without a file are an error */

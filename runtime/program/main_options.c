@@ -61,10 +61,10 @@ enum option_kind {
     OPTION_PATH = OPTION_TEXT
 };
 
-/* program_options.def says what these are. MEETING: what ranks check where they meet (E0901, E0903). */
+/* program_options.def documents these. MEETING: checked at the rendezvous (E0901, E0903). */
 enum agreement { OWN = 1, SAME, GIVEN, CONTENT, MEETING };
 
-/* Verbs of rankc, of which help names those that take an option. */
+/* Verbs of rankc. Help names the verb of an option that one of them alone takes. */
 enum {
     VERB_RUN = 1,
     VERB_GENERATE = 2,

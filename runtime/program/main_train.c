@@ -39,10 +39,10 @@ static off_t bytes_kept(FILE *log, int64_t step, bool *evaluated) {
     return kept;
 }
 
-/* Opens the log of a training run, --log: a JSON line per step. step >= 0: the run continues the log after that step;
- * lines of later steps, which it computes again, are removed, and what follows them, and a last line that was not
- * written to its end. step < 0: the log is new. *evaluated: the log has an evaluation after that step. NULL with errno
- * if it cannot be opened or shortened. */
+/* Opens the log of a training run, --log: a JSON line per step. step >= 0: the run continues the log after that step.
+ * The log is cut at the first line of a later step, since the run computes these steps again, and at an incomplete last
+ * line. step < 0: the log is new. *evaluated: the log has an evaluation after that step. NULL with errno if it cannot
+ * be opened or shortened. */
 static FILE *log_open(const char *path, int64_t step, bool *evaluated) {
     struct stat about;
     *evaluated = false;

@@ -192,7 +192,7 @@ static const char *check_plan(const struct job *job, const char *input) {
     diags_init(&diags, job->arena);
     const struct rt_json_document *document = own_json_text(job->arena, text, &why);
     assert_non_null(document);
-    assert_int_equal(plan_parse(&plan, job->arena, &diags, "plan.json", rt_json_root(document)), 0);
+    assert_int_equal(plan_parse(&plan, false, job->arena, &diags, "plan.json", rt_json_root(document)), 0);
     assert_string_equal(plan_print(job->arena, &plan, "case"), text);
     assert_int_equal(run_pass(&again, &options, input, &plan), 0);
     assert_string_equal(text_print(job->arena, again.graph), text_print(job->arena, job->graph));

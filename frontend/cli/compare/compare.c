@@ -80,10 +80,10 @@ static const char *dumped_key(const struct dumped_tensor *t, bool by_name, struc
 /* The tensor of the same key, which is added if it is new. */
 static struct dumped_tensor *tensor_like(struct dumped *dumped, const struct dumped_tensor *t, struct arena *arena) {
     const char *key = dumped_key(t, false, arena);
-    int at = map_get(&dumped->index, key, strlen(key));
+    int at = map_find(&dumped->index, key);
     if (at < 0) {
         at = dumped->all.n;
-        map_put(&dumped->index, key, strlen(key), at);
+        map_set(&dumped->index, key, at);
         VEC_PUSH(arena, &dumped->all, *t);
     }
     return &dumped->all.at[at];
@@ -183,7 +183,7 @@ static void index_plain(struct dumped *dumped, struct arena *arena) {
     if (dumped->all.n) qsort(dumped->all.at, (size_t)dumped->all.n, sizeof *dumped->all.at, compare_names);
     for (int i = 0; i < dumped->all.n; i++) {
         const char *key = dumped_key(&dumped->all.at[i], false, arena);
-        map_put(&dumped->index, key, strlen(key), i);
+        map_set(&dumped->index, key, i);
     }
 }
 
@@ -381,7 +381,7 @@ static void index_by(const struct comparison *c, const struct dumped *dumped, st
     map_init(map, c->cli->arena);
     for (int i = 0; i < dumped->all.n; i++) {
         const char *key = dumped_key(&dumped->all.at[i], c->by_name, c->cli->arena);
-        if (takes_part(c, &dumped->all.at[i])) map_put(map, key, strlen(key), i);
+        if (takes_part(c, &dumped->all.at[i])) map_set(map, key, i);
     }
 }
 

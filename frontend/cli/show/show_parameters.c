@@ -95,13 +95,13 @@ static const char *rest_text(const struct rt_json *parameter, struct rows *rows,
 static void add(struct rows *rows, const struct rt_json *parameter, bool fold, struct arena *arena) {
     const char *name = name_text(parameter, arena), *rest = rest_text(parameter, rows, arena);
     const char *key = arena_printf(arena, "%s %s", fold ? show_pattern(arena, name) : name, rest);
-    const int at = map_get(&rows->index, key, strlen(key));
+    const int at = map_find(&rows->index, key);
     if (at >= 0) {
         rows->all.at[at].name = show_pattern(arena, name);
         rows->all.at[at].count++;
         return;
     }
-    map_put(&rows->index, key, strlen(key), rows->all.n);
+    map_set(&rows->index, key, rows->all.n);
     VEC_PUSH(arena, &rows->all, ((struct row){name, rest, 1}));
 }
 

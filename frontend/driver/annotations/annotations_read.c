@@ -47,14 +47,12 @@ static bool add_axis(struct mesh *mesh, const char *text, size_t length, struct 
     const char *equals = memchr(text, '=', length);
     const size_t named = equals ? (size_t)(equals - text) : 0;
     char *end;
-    if (!named || named > 40 || mesh->naxes == RT_MAX_AXES) return false;
+    if (!named || named > 40) return false;
     const char *name = arena_copy(arena, text, named), *number = arena_copy(arena, equals + 1, length - named - 1);
     const long coordinate = strtol(number, &end, 10);
-    if (*number < '0' || *number > '9' || *end || coordinate >= RT_MAX_RANKS || mesh_axis_by_name(mesh, name) >= 0)
-        return false;
+    if (*number < '0' || *number > '9' || *end || coordinate >= RT_MAX_RANKS) return false;
     const struct rt_mesh_axis axis = {.size = (int)coordinate + 1};
-    mesh_add_axis(mesh, name, &axis);
-    return mesh_product(mesh) <= RT_MAX_RANKS;
+    return !mesh_take_axis(mesh, name, &axis);
 }
 
 /* The coordinate on the axis that the name of a device says; 0 if it says none. */

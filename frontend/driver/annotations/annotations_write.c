@@ -24,11 +24,18 @@ static const char *key_of(struct arena *arena, const char *node, const char *ten
     return arena_printf(arena, "%s\n%s", node, tensor);
 }
 
+static struct onnx_message pack(struct arena *arena, const ProtobufCMessage *message) {
+    const size_t count = protobuf_c_message_get_packed_size(message);
+    unsigned char *bytes = ARENA_ARRAY(arena, unsigned char, count + 1);
+    protobuf_c_message_pack(message, bytes);
+    return (struct onnx_message){bytes, count};
+}
+
 /* A node of the model that rankc computes as several nodes, such as Gemm, can have one stage only: that of the last. */
 static void index_node(struct writer *w, int index, struct diags *diags) {
     const struct annotated_node *all = w->annotations->nodes.at, *node = &all[index];
-    const int have = map_get(&w->nodes, node->name, strlen(node->name));
-    map_put(&w->nodes, node->name, strlen(node->name), index);
+    const int have = map_find(&w->nodes, node->name);
+    map_set(&w->nodes, node->name, index);
     if (have >= 0 && all[have].stage != node->stage)
         diag_remark(diags, w->model->place,
                     "node %s begins in pipeline stage %d and ends in stage %d; it is annotated with %d",
@@ -41,9 +48,9 @@ static void index_annotations(struct writer *w, struct diags *diags) {
         index_node(w, i, diags);
         VEC_EACH(&node->tensors, t, const struct annotated_tensor *tensor) {
             const char *key = key_of(w->arena, node->name, tensor->name);
-            const int have = map_get(&w->tensors, key, strlen(key));
+            const int have = map_find(&w->tensors, key);
             if (have >= 0 && (w->found.at[have]->ncuts || !tensor->ncuts)) continue;
-            map_put(&w->tensors, key, strlen(key), w->found.n);
+            map_set(&w->tensors, key, w->found.n);
             VEC_PUSH(w->arena, &w->found, tensor);
         }
     }
@@ -113,10 +120,10 @@ static Onnx__ShardingSpecProto *sharding_of(const struct writer *w, const struct
 /* The stage of the node: of a node that rankc has none of, the last one that computes one of its inputs. */
 static int stage_of(const struct writer *w, const Onnx__NodeProto *node) {
     const char *name = onnx_node_name(node, &w->count);
-    const int at = map_get(&w->nodes, name, strlen(name));
+    const int at = map_find(&w->nodes, name);
     int stage = at < 0 ? 0 : w->annotations->nodes.at[at].stage;
     for (size_t i = 0; i < node->n_input && at < 0; i++) {
-        const int of_input = map_get(&w->stages, onnx_text(node->input[i]), strlen(onnx_text(node->input[i])));
+        const int of_input = map_find(&w->stages, onnx_text(node->input[i]));
         if (of_input > stage) stage = of_input;
     }
     return stage;
@@ -126,11 +133,11 @@ static int stage_of(const struct writer *w, const Onnx__NodeProto *node) {
 static void add_shardings(const struct writer *w, const Onnx__NodeProto *node, char **names, size_t n,
                           Onnx__NodeDeviceConfigurationProto *out) {
     const char *name = onnx_node_name(node, &w->count);
-    const int entry = map_get(&w->nodes, name, strlen(name));
+    const int entry = map_find(&w->nodes, name);
     const int coordinate = entry < 0 ? 0 : w->annotations->nodes.at[entry].coordinate;
     for (size_t i = 0; i < n; i++) {
         const char *key = key_of(w->arena, name, onnx_text(names[i]));
-        const int at = map_get(&w->tensors, key, strlen(key));
+        const int at = map_find(&w->tensors, key);
         bool listed = at < 0;
         for (size_t k = 0; k < out->n_sharding_spec && !listed; k++)
             listed = strcmp(out->sharding_spec[k]->tensor_name, names[i]) == 0;
@@ -148,14 +155,10 @@ static struct onnx_message annotate_node(struct writer *w, const Onnx__NodeProto
     if (mesh_pipeline_axis(&w->annotations->mesh) >= 0) {
         out.has_pipeline_stage = 1;
         out.pipeline_stage = stage_of(w, node);
-        for (size_t i = 0; i < node->n_output; i++)
-            map_put(&w->stages, onnx_text(node->output[i]), strlen(onnx_text(node->output[i])), out.pipeline_stage);
+        for (size_t i = 0; i < node->n_output; i++) map_set(&w->stages, onnx_text(node->output[i]), out.pipeline_stage);
     }
     if (!out.n_sharding_spec && !out.has_pipeline_stage) return (struct onnx_message){0};
-    const size_t count = onnx__node_device_configuration_proto__get_packed_size(&out);
-    unsigned char *bytes = ARENA_ARRAY(w->arena, unsigned char, count + 1);
-    onnx__node_device_configuration_proto__pack(&out, bytes);
-    return (struct onnx_message){bytes, count};
+    return pack(w->arena, &out.base);
 }
 
 /* "input 1 split in dimension 0 along tensor (2)" */
@@ -163,7 +166,7 @@ static void note_splits(const struct writer *w, const Onnx__NodeProto *node, con
                         struct strbuf *note) {
     for (size_t i = 0; i < n; i++) {
         const char *key = key_of(w->arena, onnx_node_name(node, &w->count), onnx_text(names[i]));
-        const int at = map_get(&w->tensors, key, strlen(key));
+        const int at = map_find(&w->tensors, key);
         for (int c = 0; at >= 0 && c < w->found.at[at]->ncuts; c++) {
             const struct annotated_cut *cut = &w->found.at[at]->cut[c];
             const struct mesh *mesh = &w->annotations->mesh;
@@ -185,10 +188,7 @@ static struct onnx_message describe_node(const struct writer *w, const Onnx__Nod
     onnx__string_string_entry_proto__init(&out);
     out.key = ANNOTATIONS_CONFIGURATION;
     out.value = note.text;
-    const size_t count = onnx__string_string_entry_proto__get_packed_size(&out);
-    unsigned char *bytes = ARENA_ARRAY(w->arena, unsigned char, count + 1);
-    onnx__string_string_entry_proto__pack(&out, bytes);
-    return (struct onnx_message){bytes, count};
+    return pack(w->arena, &out.base);
 }
 
 static struct onnx_message configuration(const struct writer *w) {
@@ -201,10 +201,7 @@ static struct onnx_message configuration(const struct writer *w) {
     out.device = ARENA_ARRAY(w->arena, char *, devices + 1);
     for (int d = 0; d < devices; d++)
         out.device[out.n_device++] = arena_strdup(w->arena, device_name(&w->annotations->mesh, d, w->arena));
-    const size_t count = onnx__device_configuration_proto__get_packed_size(&out);
-    unsigned char *bytes = ARENA_ARRAY(w->arena, unsigned char, count + 1);
-    onnx__device_configuration_proto__pack(&out, bytes);
-    return (struct onnx_message){bytes, count};
+    return pack(w->arena, &out.base);
 }
 
 static const char *directory_of(const char *path, struct arena *arena) {

@@ -56,16 +56,24 @@ static int read_plugin(struct reader *reader, const char *path) {
     return 0;
 }
 
-static int read_plan(struct reader *reader, const char *path) {
+/* Reads a plan, and the hash of its file. partial: plan_parse. */
+static int read_plan(struct reader *reader, const char *path, bool partial, struct plan **plan, char *hash) {
     struct rt_reason why;
     struct rt_json_document *document = own_json(reader->arena, path, &why);
-    if (!document || !rt_hash_file(path, reader->files->plan_hash, &why)) return refuse(reader, 424, path, &why);
-    reader->files->plan = ARENA_NEW(reader->arena, struct plan);
-    const int status = plan_parse(reader->files->plan, reader->arena, reader->diags, path, rt_json_root(document));
+    if (!document || !rt_hash_file(path, hash, &why)) return refuse(reader, 424, path, &why);
+    *plan = ARENA_NEW(reader->arena, struct plan);
+    const int status = plan_parse(*plan, partial, reader->arena, reader->diags, path, rt_json_root(document));
     arena_release(reader->arena, document);
-    reader->files->decisions.mesh = reader->files->plan->decisions.mesh;
-    reader->files->own_mesh = true;
     return status;
+}
+
+/* --load-plan. */
+static int read_whole(struct reader *reader, const char *path) {
+    struct side_files *files = reader->files;
+    if (read_plan(reader, path, false, &files->plan, files->plan_hash) < 0) return -1;
+    files->decisions.mesh = files->plan->decisions.mesh;
+    files->own_mesh = true;
+    return 0;
 }
 
 /* True if --schedule names a file: no row has the name, and it looks like a path. */
@@ -100,17 +108,13 @@ static int read_words(struct reader *reader, const char *option, const char *lis
 /* --refine. */
 static int read_refined(struct reader *reader, const char *path) {
     const enum choice policy = reader->options->pas.word;
-    struct rt_reason why;
+    struct side_files *files = reader->files;
     if (policy == OPT_POLICY_MANUAL || policy == OPT_POLICY_PLUGIN)
         return diag_error(reader->diags, 200, EXIT_USAGE, NULL,
                           "--refine leaves decisions to a policy, and --pas %s has rules for them",
                           choice_word(policy));
-    struct rt_json_document *document = own_json(reader->arena, path, &why);
-    if (!document || !rt_hash_file(path, reader->files->refine_hash, &why)) return refuse(reader, 424, path, &why);
-    struct plan *plan = ARENA_NEW(reader->arena, struct plan);
-    const int status = plan_parse_partial(plan, reader->arena, reader->diags, path, rt_json_root(document));
-    arena_release(reader->arena, document);
-    reader->files->constraints->refine = reader->files->refine = plan;
+    const int status = read_plan(reader, path, true, &files->refine, files->refine_hash);
+    files->constraints->refine = files->refine;
     return status;
 }
 
@@ -251,7 +255,7 @@ int side_files_read(struct side_files *files, const struct options *options, str
     if (options->load_plan && (options->constraints || options->refine))
         return diag_error(diags, 200, EXIT_USAGE, NULL, "--load-plan and --%s contradict each other",
                           options->refine ? "refine" : "constraints");
-    if (options->load_plan && read_plan(&reader, options->load_plan) < 0) return -1;
+    if (options->load_plan && read_whole(&reader, options->load_plan) < 0) return -1;
     if (!options->load_plan && manual && read_rules(&reader, options->pas.file) < 0) return -1;
     if (options->pas.word == OPT_POLICY_PLUGIN && read_plugin(&reader, options->pas.file) < 0) return -1;
     if (names_file(options->decisions.schedule) && read_schedule(&reader, options->decisions.schedule) < 0) return -1;

@@ -70,7 +70,7 @@ static int open_copied(struct sliced_weights *weights, const char *directory, co
             !rt_json_int(rt_json_member(entry, "offset"), &offset))
             return strange(weights);
         const char *place = slices_place(weights->arena, file, offset, stored, count_of(entry), made ? made : "");
-        const bool used = file >= 0 && map_put(&weights->places, place, strlen(place), weights->entries.n);
+        const bool used = file >= 0 && map_set(&weights->places, place, weights->entries.n);
         VEC_PUSH(weights->arena, &weights->used, used);
         VEC_PUSH(weights->arena, &weights->entries, entry);
     }
@@ -176,7 +176,7 @@ static int find_slices(struct sliced_weights *weights, const struct sliced *slic
 /* Finds the entry and slices of a weight of the graph: 1, 0 if it was not copied, -1 after a diagnostic. */
 static int find_copy(struct sliced_weights *weights, const struct tensor *tensor, struct sliced *sliced) {
     const char *place = slices_place_of(weights->arena, tensor);
-    const int index = map_get(&weights->places, place, strlen(place));
+    const int index = map_find(&weights->places, place);
     if (index < 0) return 0;
     if (!read_entry(weights->entries.at[index], sliced, weights->arena)) return strange(weights);
     return find_slices(weights, sliced, weights->entries.at[index]) < 0 ? -1 : 1;
@@ -328,7 +328,7 @@ int sliced_weights_locate(struct sliced_files *files, const char *directory, con
 
 bool sliced_files_take(const struct sliced_files *files, struct tensor *tensor, struct arena *arena) {
     const char *place = slices_place_of(arena, tensor);
-    const int at = map_get(&files->of_place, place, strlen(place));
+    const int at = map_find(&files->of_place, place);
     if (at >= 0) tensor->stored = files->places.at[at];
     return at >= 0;
 }

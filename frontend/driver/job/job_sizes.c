@@ -114,8 +114,7 @@ static bool narrow(const struct job *job, int (*import)(struct job *job), const 
 }
 
 static const char *dim_option(struct arena *arena, const struct option_size *dim) {
-    return arena_printf(arena, " --dim %s=%s", str_escape(arena, dim->name, strlen(dim->name), 120),
-                        open_range_text(arena, &dim->range));
+    return arena_printf(arena, " --dim %s=%s", str_name(arena, dim->name), open_range_text(arena, &dim->range));
 }
 
 /* The --dim with which the import succeeds, each with a blank in front; NULL: none is found. */

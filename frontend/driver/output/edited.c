@@ -34,7 +34,7 @@ static int keep_copies(struct output *output, struct map *taken) {
     for (struct dirent *entry; status >= 0 && (entry = readdir(stream));) {
         if (!integrity_is_copy(entry->d_name)) continue;
         const char *name = arena_strdup(output->arena, entry->d_name);
-        map_put(taken, name, strlen(name), 1);
+        map_set(taken, name, 1);
         status = copy(output, name, name);
     }
     arena_release(output->arena, stream);
@@ -43,9 +43,9 @@ static int keep_copies(struct output *output, struct map *taken) {
 
 static int keep(struct output *output, const char *path, struct map *taken) {
     const char *name = path;
-    for (int n = 1; n == 1 || map_get(taken, name, strlen(name)) >= 0; n++)
+    for (int n = 1; n == 1 || map_find(taken, name) >= 0; n++)
         name = arena_printf(output->arena, "%s" INTEGRITY_COPY "%d", path, n);
-    map_put(taken, name, strlen(name), 1);
+    map_set(taken, name, 1);
     const int copied = copy(output, path, name);
     if (copied > 0) diag_remark(output->diags, path, "the edited file is kept as %s", diag_quote(output->diags, name));
     return copied;

@@ -29,9 +29,8 @@ enum { KEY_NAME, KEY_MODULE, KEY_DIMS, KEY_REPLICA, KEYS };
 static const char *const keys[KEYS + 1] = {"name", "parent_module", "allowed_partition_dims", "replica_allowed", NULL};
 
 static int fail(const struct reader *r, int number, int column, const char *what) {
-    const char *file = str_escape(r->arena, r->file, strlen(r->file), 120);
-    return diag_error(r->diags, 437, EXIT_MALFORMED, arena_printf(r->arena, "%s:%d:%d", file, number, column),
-                      "constraints: %s", what);
+    return diag_error(r->diags, 437, EXIT_MALFORMED, diag_place(r->diags, r->file, number, column), "constraints: %s",
+                      what);
 }
 
 static int fail_line(const struct reader *r, const struct line *line, const char *what) {
@@ -182,7 +181,7 @@ static int take_entry(struct reader *r, struct constraints *constraints, int ind
     if (first->indent != indent || first->text[0] != '-' || first->text[1] != ' ')
         return fail_line(r, first, "a list of entries that begin with '- ' is expected");
     const int blanks = 1 + (int)strspn(first->text + 1, " "), inner = indent + blanks;
-    entry.place = arena_printf(r->arena, "%s:%d", str_escape(r->arena, r->file, strlen(r->file), 120), first->number);
+    entry.place = arena_printf(r->arena, "%s:%d", str_name(r->arena, r->file), first->number);
     r->at++;
     if (take_pair(r, first, first->text + blanks, inner, given, &entry) < 0) return -1;
     while (r->at < r->lines.n && r->lines.at[r->at].indent > indent) {

@@ -18,6 +18,17 @@ bool plan_get_axis(const struct rt_json *entry, struct rt_mesh_axis *axis) {
     return true;
 }
 
+bool plan_get_mesh(const struct rt_json *list, struct mesh *mesh, struct arena *arena) {
+    *mesh = (struct mesh){0};
+    for (const struct rt_json *entry = rt_json_first(list); entry; entry = entry->next) {
+        const char *name = rt_json_text(rt_json_member(entry, "axis"));
+        struct rt_mesh_axis axis;
+        if (!name || !*name || !plan_get_axis(entry, &axis) || mesh_take_axis(mesh, arena_strdup(arena, name), &axis))
+            return false;
+    }
+    return list && list->kind == RT_JSON_ARRAY;
+}
+
 void plan_put_mesh(struct rt_json_writer *writer, const struct mesh *mesh) {
     rt_json_key_open(writer, "mesh", '[', RT_JSON_LINES);
     for (int a = 0; a < mesh->naxes; a++) {
@@ -120,8 +131,7 @@ struct reader {
 };
 
 static int malformed(struct reader *r, const struct rt_json *at, const char *what) {
-    const char *where =
-        arena_printf(r->diags->arena, "%s:%d:%d", r->plan->file, at ? at->line : 1, at ? at->column : 1);
+    const char *where = diag_place(r->diags, r->plan->file, at ? at->line : 1, at ? at->column : 1);
     r->errors++;
     return diag_error(r->diags, 424, EXIT_MALFORMED, where, "plan: %s", what);
 }
@@ -130,19 +140,10 @@ static int refuse_file(const struct reader *r, const char *what) {
     return diag_error(r->diags, 424, EXIT_MALFORMED, diag_quote(r->diags, r->plan->file), "plan: %s", what);
 }
 
-static int read_mesh(const struct reader *r, const struct rt_json *mesh) {
-    struct mesh *out = &r->plan->decisions.mesh;
-    bool good = mesh && mesh->kind == RT_JSON_ARRAY;
-    for (const struct rt_json *axis = good ? mesh->first : NULL; axis && good; axis = axis->next) {
-        const char *name = rt_json_text(rt_json_member(axis, "axis"));
-        struct rt_mesh_axis read;
-        good = name && *name && plan_get_axis(axis, &read) && out->naxes < RT_MAX_AXES &&
-               mesh_axis_by_name(out, name) < 0 && mesh_product(out) * read.size <= RT_MAX_RANKS;
-        if (!good) break;
-        mesh_add_axis(out, arena_strdup(r->arena, name), &read);
-    }
-    if (!good) return refuse_file(r, "mesh must be a list of axes and sizes");
-    const char *why = mesh_refused(out);
+static int read_mesh(const struct reader *r, const struct rt_json *list) {
+    struct mesh *mesh = &r->plan->decisions.mesh;
+    if (!plan_get_mesh(list, mesh, r->arena)) return refuse_file(r, "mesh must be a list of axes and sizes");
+    const char *why = mesh_refused(mesh);
     return why ? refuse_file(r, why) : 0;
 }
 
@@ -254,8 +255,8 @@ static int read_decisions(struct reader *r, const struct rt_json *text) {
     return status;
 }
 
-static int parse(struct plan *plan, bool partial, struct arena *arena, struct diags *diags, const char *file,
-                 const struct rt_json *text) {
+int plan_parse(struct plan *plan, bool partial, struct arena *arena, struct diags *diags, const char *file,
+               const struct rt_json *text) {
     struct reader r = {.plan = plan, .arena = arena, .diags = diags, .partial = partial};
     const struct rt_json *nodes = rt_json_member(text, "nodes");
     int64_t format = 0;
@@ -271,14 +272,4 @@ static int parse(struct plan *plan, bool partial, struct arena *arena, struct di
     for (const struct rt_json *entry = nodes->first; entry && r.errors < MAX_ERRORS; entry = entry->next)
         read_node(&r, entry);
     return r.errors ? -1 : 0;
-}
-
-int plan_parse(struct plan *plan, struct arena *arena, struct diags *diags, const char *file,
-               const struct rt_json *text) {
-    return parse(plan, false, arena, diags, file, text);
-}
-
-int plan_parse_partial(struct plan *plan, struct arena *arena, struct diags *diags, const char *file,
-                       const struct rt_json *text) {
-    return parse(plan, true, arena, diags, file, text);
 }

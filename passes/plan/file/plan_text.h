@@ -22,13 +22,10 @@ enum { PLAN_FORMAT = 1 };
 const char *plan_print(struct arena *arena, const struct plan *plan, const char *pas);
 
 /* Reads a plan from the JSON value `text` of the file `file`. The plan lies in the arena and does not refer to the
- * JSON. 0, or -1 after diagnostics: E0424 with line and column, or with the file alone for format and mesh. */
-int plan_parse(struct plan *plan, struct arena *arena, struct diags *diags, const char *file,
+ * JSON. partial: an entry may leave out `partition` and `stage`, which it then does not decide. 0, or -1 after
+ * diagnostics: E0424 with line and column, or with the file alone for format and mesh. */
+int plan_parse(struct plan *plan, bool partial, struct arena *arena, struct diags *diags, const char *file,
                const struct rt_json *text);
-
-/* The same for a partial plan: an entry may leave out `partition` and `stage`, which it then does not decide. */
-int plan_parse_partial(struct plan *plan, struct arena *arena, struct diags *diags, const char *file,
-                       const struct rt_json *text);
 
 /* The list of a node's splits as `partition` above. `cuts`: with blocks and unit. */
 void plan_put_partition(struct rt_json_writer *writer, const struct plan *plan, const struct plan_node *node,
@@ -36,6 +33,8 @@ void plan_put_partition(struct rt_json_writer *writer, const struct plan *plan, 
 
 /* The list of axes as `mesh` above. */
 void plan_put_mesh(struct rt_json_writer *writer, const struct mesh *mesh);
+/* Reads such a list. False: it is none, or the mesh would be too large. The caller checks mesh_refused. */
+bool plan_get_mesh(const struct rt_json *list, struct mesh *mesh, struct arena *arena);
 /* Reads size and stages of an entry of such a list, or of that of a checkpoint, which may be the size alone. False: it
  * is none. */
 bool plan_get_axis(const struct rt_json *entry, struct rt_mesh_axis *axis);

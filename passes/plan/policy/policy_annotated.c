@@ -32,7 +32,7 @@ struct annotated {
 
 static const struct annotated_node *annotation_of(const struct annotated *a, int id) {
     const char *name = a->graph->nodes.at[id].name;
-    const int at = map_get(&a->index, name, strlen(name));
+    const int at = map_find(&a->index, name);
     return at < 0 ? NULL : &a->annotations->nodes.at[at];
 }
 
@@ -173,7 +173,7 @@ int policy_annotated(struct draft *draft, const struct pass_context *context) {
     map_init(&a.index, graph->arena), map_init(&a.applied, graph->arena);
     for (int i = 0; i < a.annotations->nodes.n; i++) {
         const char *name = a.annotations->nodes.at[i].name;
-        map_put(&a.index, name, strlen(name), i);
+        map_set(&a.index, name, i);
     }
     if (apply_stages(&a) < 0) return -1;
     if (!draft->fixed) draft->fixed = arena_alloc(graph->arena, (size_t)graph->nodes.n + 1, sizeof *draft->fixed);

@@ -1,5 +1,5 @@
-/* The constraints of a plan (constraints.h) while a policy makes it: what they give is split before the policy decides,
- * with the nodes to which that propagates. Rules are all that policy manual has. */
+/* The constraints of a plan (constraints.h) while a policy makes it: the splits that they give propagate before the
+ * policy decides the rest. Policy manual has rules alone. */
 #include "passes/plan/constrain/constraints.h"
 #include "passes/plan/policy/policy.h"
 #include "passes/plan/policy/rules.h"

@@ -16,8 +16,7 @@ struct reader {
 };
 
 static int fail(struct reader *r, const char *what) {
-    const char *file = str_escape(r->arena, r->file, strlen(r->file), 120);
-    const char *where = arena_printf(r->arena, "%s:%d:%d", file, r->line, (int)(r->at - r->line_start) + 1);
+    const char *where = diag_place(r->diags, r->file, r->line, (int)(r->at - r->line_start) + 1);
     r->errors++;
     return diag_error(r->diags, 424, EXIT_MALFORMED, where, "rules: %s", what);
 }
@@ -131,25 +130,21 @@ static int parse_action(struct reader *r, struct constraint *rule) {
 }
 
 static int parse_mesh(struct reader *r, struct constraints *rules) {
+    const char *why = NULL;
     if (rules->mesh.naxes || rules->all.n) return fail(r, "mesh must come first, and only once");
-    while (!at_end(r)) {
+    while (!at_end(r) && !why) {
+        struct rt_mesh_axis axis = {0};
         int64_t size;
         const char *name = take_word(r);
-        if (rules->mesh.naxes == RT_MAX_AXES)
-            return fail(r, arena_printf(r->arena, "a mesh has at most %d axes", RT_MAX_AXES));
         if (!*name || !take(r, '=') || !take_number(r, 1, &size)) return fail(r, "AXIS=SIZE is expected");
-        if (size > RT_MAX_RANKS || mesh_product(&rules->mesh) * size > RT_MAX_RANKS)
-            return fail(r, arena_printf(r->arena, "a mesh has at most %d devices", RT_MAX_RANKS));
-        if (mesh_axis_by_name(&rules->mesh, name) >= 0) return fail(r, "the mesh already has this axis");
-        const int axis = rules->mesh.naxes++;
-        rules->mesh.axis[axis].name = name;
-        rules->mesh.axis[axis].size = (int)size;
-        if (!rt_mesh_parse_stages(take_stages(r), &rules->mesh.axis[axis].first, &rules->mesh.axis[axis].end))
+        axis.size = size > RT_MAX_RANKS ? RT_MAX_RANKS + 1 : (int)size;
+        if (!rt_mesh_parse_stages(take_stages(r), &axis.first, &axis.end))
             return fail(r, "@FIRST or @FIRST-LAST is expected, the pipeline stages that have the axis");
+        why = mesh_take_axis(&rules->mesh, name, &axis);
     }
-    const char *why = mesh_refused(&rules->mesh);
-    if (why) return fail(r, why);
-    return rules->mesh.naxes ? 0 : fail(r, "a mesh needs at least one axis");
+    if (!rules->mesh.naxes && !why) why = "a mesh needs at least one axis";
+    if (!why) why = mesh_refused(&rules->mesh);
+    return why ? fail(r, why) : 0;
 }
 
 static int parse_statement(struct reader *r, struct constraints *rules) {

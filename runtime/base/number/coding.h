@@ -20,7 +20,7 @@ struct rt_coding {
     bool turned;   /* the model stores (n, k), else (k, n) */
 };
 
-/* True of codes and scales, which lie otherwise than what they are made of. */
+/* True for codes and scales, whose layout differs from that of the weight that they are computed from. */
 static inline bool rt_coding_is_code(const struct rt_coding *coding) {
     return coding->makes == RT_CODES || coding->makes == RT_SCALES;
 }
