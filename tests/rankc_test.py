@@ -123,6 +123,14 @@ def report(checks):
     return failed > 0
 
 
+def run_named(doc, cases, bench):
+    """The main function of a script whose arguments are names of `cases`, functions of bench(rankc, directory); none: all of them."""
+    parser = parser_of(doc)
+    parser.add_argument("names", nargs="*")
+    options = parser.parse_args()
+    return report((name, lambda work, name=name: cases[name](bench(options.rankc, work)) or "right") for name in options.names or cases)
+
+
 def read_json(*path):
     with open(os.path.join(*path), encoding="utf-8") as file:
         return json.load(file)

@@ -1,5 +1,7 @@
 #include "frontend/text/prefixes.h"
 
+#include "ir/base/vec.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -38,13 +40,7 @@ struct prefix_walk prefixes_walk(const struct prefixes *set, struct span text) {
 
 /* The first in [from, to) whose byte at `depth` is `least` or more. All of them are longer than that. */
 static int lower_bound(const struct prefix *at, int from, int to, size_t depth, int least) {
-    while (from < to) {
-        const int middle = from + (to - from) / 2;
-        if ((unsigned char)at[middle].text.at[depth] < least)
-            from = middle + 1;
-        else
-            to = middle;
-    }
+    BISECT(from, to, middle, (unsigned char)at[middle].text.at[depth] < least)
     return from;
 }
 

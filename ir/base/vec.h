@@ -21,6 +21,17 @@
         (vec)->at[(vec)->n++] = (__VA_ARGS__);                                                                         \
     } while (0)
 
+/* Bisection: raises the int `low` to the first index below `high` for which `before` is false, or to `high`. `before` is
+ * an expression of the index `middle`, true up to some index and false from there on. */
+#define BISECT(low, high, middle, before)                                                                              \
+    for (int bisect_high = (high); (low) < bisect_high;) {                                                             \
+        const int middle = (low) + (bisect_high - (low)) / 2;                                                          \
+        if (before)                                                                                                    \
+            (low) = middle + 1;                                                                                        \
+        else                                                                                                           \
+            bisect_high = middle;                                                                                      \
+    }
+
 /* Makes the vector, whose struct was copied from another one, independent of it. */
 #define VEC_UNSHARE(arena, vec)                                                                                        \
     do {                                                                                                               \

@@ -361,14 +361,8 @@ static int by_weight(const void *left, const void *right) {
 
 /* The first of the n sorted copies that is of the weight or of one behind it. */
 static int first_copy(const struct copy *copies, int n, int weight) {
-    int low = 0, high = n;
-    while (low < high) {
-        const int middle = (low + high) / 2;
-        if (copies[middle].of < weight)
-            low = middle + 1;
-        else
-            high = middle;
-    }
+    int low = 0;
+    BISECT(low, n, middle, copies[middle].of < weight)
     return low;
 }
 

@@ -204,15 +204,8 @@ static void drop_first(struct recomputing *r, const struct layers *layers, int c
 /* The fewest first layers with which at most `budget` bytes are kept, by bisection: more layers never keep more bytes.
  * All layers, if even these keep more. */
 static int fewest_layers(struct recomputing *r, const struct layers *layers, int64_t budget) {
-    int low = 0, high = layers->all.n;
-    while (low < high) {
-        const int middle = low + (high - low) / 2;
-        drop_first(r, layers, middle);
-        if (kept_bytes(r) <= budget)
-            high = middle;
-        else
-            low = middle + 1;
-    }
+    int low = 0;
+    BISECT(low, layers->all.n, middle, (drop_first(r, layers, middle), kept_bytes(r) > budget))
     return low;
 }
 

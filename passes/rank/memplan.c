@@ -43,14 +43,8 @@ static struct occupied *occupied_new(struct arena *arena, int times) {
 
 /* The index of the first span that ends at `address` or after it; the number of spans if there is none. */
 static int find_span(const struct spans *spans, int64_t address) {
-    int low = 0, high = spans->all.n;
-    while (low < high) {
-        const int middle = (low + high) / 2;
-        if (spans->all.at[middle].to < address)
-            low = middle + 1;
-        else
-            high = middle;
-    }
+    int low = 0;
+    BISECT(low, spans->all.n, middle, spans->all.at[middle].to < address)
     return low;
 }
 
@@ -353,16 +347,9 @@ static void range_of(const struct rt_placement *placement, int rank, int64_t *st
 
 /* The first rank whose range ends behind `index`: ranges lie in order of the ranks, and none is empty. */
 static int first_behind(const struct rt_placement *placement, int ways, int64_t index) {
-    int low = 0, high = ways;
-    while (low < high) {
-        const int middle = low + (high - low) / 2;
-        int64_t start, end;
-        range_of(placement, middle, &start, &end);
-        if (end > index)
-            high = middle;
-        else
-            low = middle + 1;
-    }
+    int64_t start, end;
+    int low = 0;
+    BISECT(low, ways, middle, (range_of(placement, middle, &start, &end), end <= index))
     return low;
 }
 

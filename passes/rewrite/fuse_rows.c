@@ -123,14 +123,8 @@ static void fill_tables(struct fuser *f) {
 
 /* The index of the first reader that does not stand before node `id`. */
 static int first_not_before(const struct fuser *f, const struct readers *readers, int id) {
-    int low = 0, high = readers->nodes.n;
-    while (low < high) {
-        const int middle = low + (high - low) / 2;
-        if (position(f, readers->nodes.at[middle]) < position(f, id))
-            low = middle + 1;
-        else
-            high = middle;
-    }
+    int low = 0;
+    BISECT(low, readers->nodes.n, middle, position(f, readers->nodes.at[middle]) < position(f, id))
     return low;
 }
 

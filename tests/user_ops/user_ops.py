@@ -10,7 +10,7 @@ import sys
 sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
 import rankc_test  # noqa: E402
 from rankc_plans import plan_of  # noqa: E402
-from rankc_test import Failed, parser_of, printed, report  # noqa: E402
+from rankc_test import Failed, printed, run_named  # noqa: E402
 
 import numpy as np
 
@@ -237,12 +237,5 @@ def nodes(bench):
 CASES = {case.__name__: case for case in (infer, single, train, cuda, text, reuse, pattern, check, faults, hostile, nodes)}
 
 
-def main():
-    parser = parser_of(__doc__)
-    parser.add_argument("names", nargs="*")
-    options = parser.parse_args()
-    return report((name, lambda work, name=name: CASES[name](Bench(options.rankc, work)) or "right") for name in options.names or CASES)
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run_named(__doc__, CASES, Bench))

@@ -11,7 +11,7 @@ import sys
 
 sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
 import rankc_test  # noqa: E402
-from rankc_test import Failed, expect, needed, parser_of, printed, report  # noqa: E402
+from rankc_test import Failed, expect, needed, printed, run_named  # noqa: E402
 
 import numpy as np
 
@@ -292,12 +292,5 @@ def refused(bench):
 CASES = {case.__name__: case for case in (pytorch, sharded, converted, transposed, values, external, reuse, refused)}
 
 
-def main():
-    parser = parser_of(__doc__)
-    parser.add_argument("names", nargs="*")
-    options = parser.parse_args()
-    return report((name, lambda work, name=name: CASES[name](Bench(options.rankc, work)) or "right") for name in options.names or CASES)
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run_named(__doc__, CASES, Bench))

@@ -26,14 +26,11 @@ enum { TURNED = 16 };
 
 static struct rt_conv shape_of(int ndim, const int64_t *x_dims, const int64_t *w_window, const int64_t *y_dims,
                                const int64_t *stride, const int64_t *dilation, const int64_t *begin) {
-    int64_t x_planes[5], y_planes[5];
-    rt_channels_first(x_planes, ndim, x_dims);
-    rt_channels_first(y_planes, ndim, y_dims);
-    struct rt_conv conv = {.window = rt_window_of(ndim, x_planes, w_window, y_planes, stride, dilation, begin),
+    struct rt_conv conv = {.window = rt_window_last(ndim, x_dims, w_window, y_dims, stride, dilation, begin),
                            .batch = x_dims[0],
                            .groups = 1,
-                           .c = x_planes[1],
-                           .m = y_planes[1]};
+                           .c = x_dims[ndim - 1],
+                           .m = y_dims[ndim - 1]};
     conv.depth = conv.c * conv.window.taps;
     return conv;
 }

@@ -259,15 +259,12 @@ int rt_conv_packed_f32(struct rt *rt, float *y, const float *x, const float *w, 
                        const int64_t *w_dims, const int64_t *y_dims, int64_t group, const int64_t *stride,
                        const int64_t *dilation, const int64_t *begin, enum rt_conv_algorithm algorithm,
                        const struct rt_epilogue *epilogue) {
-    int64_t x_planes[5], y_planes[5];
-    rt_channels_first(x_planes, ndim, x_dims);
-    rt_channels_first(y_planes, ndim, y_dims);
-    struct rt_conv conv = {.window = rt_window_of(ndim, x_planes, w_dims + 2, y_planes, stride, dilation, begin),
+    struct rt_conv conv = {.window = rt_window_last(ndim, x_dims, w_dims + 2, y_dims, stride, dilation, begin),
                            .batch = x_dims[0],
                            .groups = group};
-    conv.c = x_planes[1] / group, conv.m = y_planes[1] / group, conv.depth = conv.c * conv.window.taps;
+    conv.c = x_dims[ndim - 1] / group, conv.m = y_dims[ndim - 1] / group, conv.depth = conv.c * conv.window.taps;
     const int64_t pixels = conv.batch * conv.window.y_plane;
-    if (pixels == 0 || y_planes[1] == 0) return RT_OK;
+    if (pixels == 0 || y_dims[ndim - 1] == 0) return RT_OK;
     if (algorithm == RT_CONV_WINOGRAD && !rt->reference_kernels) { /* for which weights are not transformed */
         rt_conv_winograd(rt, y, x, w, &conv, epilogue);
         return RT_OK;

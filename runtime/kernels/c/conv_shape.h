@@ -32,13 +32,6 @@ static inline void rt_find_inside(struct rt_inside *inside, const struct rt_wind
     inside->first[d] = first, inside->end[d] = end;
 }
 
-/* Extents with channels as the last of ndim dimensions, in the order of rt_window_of: channels before the spatial
- * dimensions. */
-static inline void rt_channels_first(int64_t to[5], int ndim, const int64_t *dims) {
-    to[0] = dims[0], to[1] = dims[ndim - 1];
-    for (int d = 2; d < ndim; d++) to[d] = dims[d - 1];
-}
-
 /* Output indices [*first, *end) along the last dimension for which window element k is inside x. */
 void rt_window_reach(const struct rt_window *window, int64_t k, int64_t *first, int64_t *end);
 

@@ -29,14 +29,6 @@ IN_CLONE void find_output(int64_t o[3], const struct rt_window *window, int64_t 
 
 /* Channels last: elements of a window are those of its positions in order */
 
-/* The window over (n, i.., c). */
-static struct rt_window last_window(int ndim, const int64_t *x_dims, const int64_t *y_dims, const int64_t *extents,
-                                    const int64_t *stride, const int64_t *dilation, const int64_t *before) {
-    int64_t x[RT_MAX_NDIM] = {0}, y[RT_MAX_NDIM] = {0};
-    for (int d = 1; d < ndim - 1; d++) x[d + 1] = x_dims[d], y[d + 1] = y_dims[d];
-    return rt_window_of(ndim, x, extents, y, stride, dilation, before);
-}
-
 /* How many window elements from (k0,k1,k2) on lie beside each other in x: their distance is that of positions, and no
  * channel of another group is between. */
 IN_CLONE int64_t run_of(const struct windows *w, const int64_t at[3], int64_t k2) {
@@ -106,7 +98,7 @@ int rt_int_conv_packed(struct rt *rt, void *y, const void *x, const void *w, con
                        const int64_t *x_dims, const int64_t *w_dims, const int64_t *y_dims, int64_t groups,
                        const int64_t *stride, const int64_t *dilation, const int64_t *before,
                        const struct rt_epilogue_int *epilogue) {
-    const struct rt_window window = last_window(ndim, x_dims, y_dims, w_dims + 2, stride, dilation, before);
+    const struct rt_window window = rt_window_last(ndim, x_dims, w_dims + 2, y_dims, stride, dilation, before);
     const int64_t channels = x_dims[ndim - 1], results = y_dims[ndim - 1], m = y_dims[0] * window.y_plane;
     const int pointwise = is_pointwise(&window);
     if (m == 0 || results == 0) return RT_OK;
@@ -212,7 +204,7 @@ static void pool_images(uint8_t *y, const uint8_t *x, int is_signed, const struc
 void rt_int_max_pool(void *y, const void *x, enum rt_dtype dtype, int last, int ndim, const int64_t *x_dims,
                      const int64_t *y_dims, const int64_t *extents, const int64_t *stride, const int64_t *dilation,
                      const int64_t *before) {
-    const struct rt_window window = last ? last_window(ndim, x_dims, y_dims, extents, stride, dilation, before)
+    const struct rt_window window = last ? rt_window_last(ndim, x_dims, extents, y_dims, stride, dilation, before)
                                          : rt_window_of(ndim, x_dims, extents, y_dims, stride, dilation, before);
     if (!last && pool_rows(y, x, dtype == RT_I8, &window, x_dims[0] * x_dims[1])) return;
     pool_images(y, x, dtype == RT_I8, &window, last ? x_dims[0] : x_dims[0] * x_dims[1], last ? x_dims[ndim - 1] : 1);

@@ -15,11 +15,8 @@ struct pool_last {
 
 static struct pool_last pool_of(int ndim, const int64_t *x_dims, const int64_t *y_dims, const int64_t *window,
                                 const int64_t *stride, const int64_t *dilation, const int64_t *begin) {
-    int64_t x_planes[5], y_planes[5];
-    rt_channels_first(x_planes, ndim, x_dims);
-    rt_channels_first(y_planes, ndim, y_dims);
-    struct pool_last pool = {.window = rt_window_of(ndim, x_planes, window, y_planes, stride, dilation, begin),
-                             .channels = y_planes[1]};
+    struct pool_last pool = {.window = rt_window_last(ndim, x_dims, window, y_dims, stride, dilation, begin),
+                             .channels = y_dims[ndim - 1]};
     pool.lines = y_dims[0] * pool.window.y[0] * pool.window.y[1];
     return pool;
 }

@@ -31,6 +31,14 @@ RT_INLINE struct rt_window rt_window_of(int ndim, const int64_t *x_dims, const i
     return w;
 }
 
+/* The same of tensors with channels last: (n, i.., c). */
+RT_INLINE struct rt_window rt_window_last(int ndim, const int64_t *x_dims, const int64_t *k, const int64_t *y_dims,
+                                          const int64_t *stride, const int64_t *dilation, const int64_t *begin) {
+    int64_t x[5] = {0}, y[5] = {0};
+    for (int d = 2; d < ndim; d++) x[d] = x_dims[d - 1], y[d] = y_dims[d - 1];
+    return rt_window_of(ndim, x, k, y, stride, dilation, begin);
+}
+
 /* Input index of output index o and window element k in one dimension; it is outside x if < 0 or >= x[dim]. */
 RT_INLINE int64_t rt_window_at(const struct rt_window *window, int dim, int64_t o, int64_t k) {
     return o * window->stride[dim] + k * window->dilation[dim] - window->begin[dim];
