@@ -16,7 +16,8 @@ static bool is_known(const struct graph *graph, int id) {
     if (id < 0) return true;
     const struct tensor *tensor = &graph->tensors.at[id];
     if (tensor->kind == TENSOR_CONST) return true;
-    if (tensor->kind != TENSOR_WEIGHT || (graph->keeps && tensor->ndim == 2)) return false;
+    if (tensor->kind != TENSOR_WEIGHT || tensor->mark == MARK_ADAPTER || (graph->keeps && tensor->ndim >= 2))
+        return false;
     return (!graph->train || tensor->constant) && tensor->data && tensor_bytes(tensor) <= BUILD_KNOWN_BYTES;
 }
 

@@ -100,7 +100,7 @@ static int import_initializer(struct import *import, const Onnx__TensorProto *pr
     int64_t dims[RT_MAX_NDIM] = {0};
     for (int d = 0; d < tensor.ndim; d++) dims[d] = tensor.dims[tensor.transposed ? 1 - d : d];
     int id = add_weight(import, &tensor, name, tensor.declared, tensor.dtype, dims);
-    if (import->options->train) import_mark(import, id);
+    if (import->options->train || import->options->keeps) import_mark(import, id);
     return share(import, &tensor, id);
 }
 

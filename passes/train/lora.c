@@ -11,8 +11,12 @@
 #include "ir/provenance.h"
 #include "passes/pipeline.h"
 #include "passes/rewrite/rewrite.h"
+#include "runtime/base/io/file.h"
 
-static const char *const suffixes[] = {['A'] = ".lora_A.weight", ['B'] = ".lora_B.weight"};
+/* As peft names the matrices. Behind those of a stack is its number. */
+static const char *const suffixes[][2] = {[LORA_LINEAR] = {".lora_A.weight", ".lora_B.weight"},
+                                          [LORA_EMBEDDING] = {".lora_embedding_A", ".lora_embedding_B"},
+                                          [LORA_STACK] = {".lora_A", ".lora_B"}};
 
 /* The option ------------------------------------------------------------------------------------------------------- */
 
@@ -30,14 +34,15 @@ static int set_key(void *env, const char *key, const char *value, struct arena *
     if (strcmp(key, "alpha") == 0) return read_number(value, 0, 1e30, &rule->alpha);
     if (strcmp(key, "dropout") == 0) return read_number(value, 0, 1, &rule->dropout);
     if (strcmp(key, "rslora") == 0) return rule->rslora = true, strcmp(value, "true") == 0 ? 0 : -1;
+    if (strcmp(key, "swapped") == 0) return rule->swapped = true, strcmp(value, "true") == 0 ? 0 : -1;
     if (strcmp(key, "init") != 0) return -1;
     rule->gaussian = strcmp(value, "gaussian") == 0;
     return rule->gaussian || strcmp(value, "kaiming") == 0 ? 0 : -1;
 }
 
 int lora_rule_add(struct training *training, const char *text, struct arena *arena, struct diags *diags) {
-    static const struct key_options keys = {"--lora", "--lora", "r=N alpha=X dropout=P init=kaiming|gaussian rslora",
-                                            "true", set_key};
+    static const struct key_options keys = {
+        "--lora", "--lora", "r=N alpha=X dropout=P init=kaiming|gaussian rslora swapped", "true", set_key};
     struct lora_rule rule = {.text = text, .globs = arena_copy(arena, text, strcspn(text, ":")), .r = 8, .alpha = 8};
     if (!*rule.globs)
         return diag_error(diags, 205, EXIT_USAGE, "--lora", "%s must have the form GLOB[,GLOB..]:r=8,alpha=16,..",
@@ -45,7 +50,8 @@ int lora_rule_add(struct training *training, const char *text, struct arena *are
     if (key_options_read(&keys, text, &rule, arena, diags) < 0) return -1;
     const char *a = rule.gaussian ? arena_printf(arena, "*=normal:std=%.17g", 1 / rule.r)
                                   : arena_printf(arena, "*=kaiming_uniform:slope=%.17g", sqrt(5));
-    if (init_rule_parse(&rule.a, a, arena, diags) < 0 || init_rule_parse(&rule.b, "*=zeros", arena, diags) < 0)
+    if (init_rule_parse(&rule.a, a, arena, diags) < 0 || init_rule_parse(&rule.zeros, "*=zeros", arena, diags) < 0 ||
+        init_rule_parse(&rule.normal, "*=normal", arena, diags) < 0)
         return -1;
     VEC_PUSH(arena, &training->loras, rule);
     return 0;
@@ -81,31 +87,51 @@ double lora_scale(const struct lora_rule *rule) {
 
 /* Names ------------------------------------------------------------------------------------------------------------ */
 
-char lora_matrix_of_name(struct arena *arena, const char *name, const char **module) {
-    const size_t length = strlen(name), end = strlen(suffixes['A']);
-    for (int matrix = 'A'; matrix <= 'B' && length > end; matrix++) {
-        if (strcmp(name + length - end, suffixes[matrix]) != 0) continue;
-        *module = arena_copy(arena, name, length - end);
-        return (char)matrix;
+struct lora_matrix lora_matrix_of_name(struct arena *arena, const char *name) {
+    const char *dot = strrchr(name, '.');
+    const size_t digits = dot ? strspn(dot + 1, "0123456789") : 0;
+    struct lora_matrix matrix = {0};
+    if (digits && digits < 6 && !dot[1 + digits]) {
+        matrix.stack = atoi(dot + 1);
+        name = arena_copy(arena, name, (size_t)(dot - name));
     }
-    return 0;
+    for (enum lora_kind kind = LORA_LINEAR; kind <= LORA_STACK; kind++) {
+        for (int up = 0; up < 2; up++) {
+            if ((kind == LORA_STACK) != (digits > 0) || !rt_has_suffix(name, suffixes[kind][up])) continue;
+            matrix.letter = up ? 'B' : 'A', matrix.kind = kind;
+            matrix.module = arena_copy(arena, name, strlen(name) - strlen(suffixes[kind][up]));
+        }
+    }
+    return matrix;
 }
 
-const char *lora_name_of_matrix(struct arena *arena, const char *module, char matrix) {
-    return arena_printf(arena, "%s%s", module, suffixes[(int)matrix]);
+const char *lora_name_of_matrix(struct arena *arena, const struct lora_matrix *of, char letter) {
+    const char *suffix = suffixes[of->kind][letter == 'B'];
+    return of->kind == LORA_STACK ? arena_printf(arena, "%s%s.%d", of->module, suffix, of->stack)
+                                  : arena_printf(arena, "%s%s", of->module, suffix);
 }
 
-static char matrix_of(const struct graph *graph, const struct tensor *weight, const char **module) {
-    return weight->mark == MARK_ADAPTER ? lora_matrix_of_name(graph->arena, weight->name, module) : 0;
+static struct lora_matrix matrix_of(const struct graph *graph, const struct tensor *weight) {
+    return weight->mark == MARK_ADAPTER ? lora_matrix_of_name(graph->arena, weight->name) : (struct lora_matrix){0};
 }
 
 const struct init_rule *lora_init_of(const struct training *training, const struct graph *graph,
                                      const struct tensor *weight) {
-    const char *module;
     const struct init_rule *given = init_rule_of(training, weight->name);
-    const char matrix = training && !given && weight->stored.file < 0 ? matrix_of(graph, weight, &module) : 0;
-    const struct lora_rule *rule = matrix ? lora_rule_of(training, module) : NULL;
-    return !rule ? given : matrix == 'A' ? &rule->a : &rule->b;
+    struct lora_matrix matrix = {0};
+    if (training && !given && weight->stored.file < 0) matrix = matrix_of(graph, weight);
+    const struct lora_rule *rule = matrix.letter ? lora_rule_of(training, matrix.module) : NULL;
+    if (!rule) return given;
+    if (matrix.kind == LORA_EMBEDDING) return matrix.letter == 'A' ? &rule->zeros : &rule->normal;
+    return matrix.letter == 'A' ? &rule->a : &rule->zeros;
+}
+
+int lora_find_matrix(const struct graph *graph, const char *module, enum lora_kind kind, char letter) {
+    for (int t = 0; t < graph->tensors.n; t++) {
+        const struct lora_matrix matrix = matrix_of(graph, &graph->tensors.at[t]);
+        if (matrix.letter == letter && matrix.kind == kind && strcmp(matrix.module, module) == 0) return t;
+    }
+    return -1;
 }
 
 bool lora_is_in(const struct graph *graph) {
@@ -121,17 +147,91 @@ bool weight_is_trained(const struct training *training, bool adapts, const struc
     return !rule || !rule->frozen;
 }
 
-/* The stored matrix that is the product's second operand, maybe transposed; -1: there is none. */
-static int matrix_of_product(const struct graph *graph, const struct node *node) {
-    if (node->op->id != OP_MatMul || node->ninputs != 2 || attr_int(node, "trans_a", 0)) return -1;
-    const struct node *turned = graph_producer(graph, node->inputs[1]);
-    const int stored = turned && op_exchanges_last(turned) ? turned->inputs[0] : node->inputs[1];
-    const struct tensor *weight = &graph->tensors.at[stored];
-    return weight->kind == TENSOR_WEIGHT && !weight->constant && weight->ndim == 2 && weight->mark != MARK_ADAPTER &&
-                   rt_dtype_is_float(weight->dtype)
-               ? stored
-               : -1;
+/* Products -------------------------------------------------------------------------------------------------------- */
+
+/* A product with a stored matrix, with one of a stack of them, or with a matrix of ones at numbers of rows. */
+struct product {
+    enum lora_kind kind;
+    int stored;                     /* the weight; a stack has the matrices in its first dimension */
+    bool turned;                    /* matrices are (outputs, inputs) */
+    bool left;                      /* they are the left operand, of columns */
+    int x, index;                   /* what is multiplied; the number of the matrix for each row, -1: rows of all */
+    int64_t count, outputs, inputs; /* matrices and their extents */
+    bool swapped;                   /* Note [Swapped stacks] */
+};
+
+/* Note [Swapped stacks]
+ * peft takes the matrices of a stack for (outputs, inputs) unless their module says that it is_transposed. Where a
+ * product reads (inputs, outputs) and the module does not say so, as in Llama 4, A has the product's outputs, and B its
+ * inputs: y = x B' A'. The extents of a product are those of the adapter then, for which the matrices are turned. */
+static void swap(struct product *p) {
+    const int64_t inputs = p->inputs;
+    if (p->kind != LORA_STACK || p->turned) return;
+    p->inputs = p->outputs, p->outputs = inputs;
+    p->swapped = p->turned = true;
 }
+
+static bool chooses_matrices(const struct graph *graph, const struct node *node) {
+    return node->op->id == OP_Gather && attr_int(node, "axis", 0) == 0 && graph->tensors.at[node->inputs[0]].ndim == 3;
+}
+
+/* True if the node's result is the matrices of its operand, transposed or some of them. */
+static bool has_matrices(const struct graph *graph, const struct node *node) {
+    return op_exchanges_last(node) || chooses_matrices(graph, node);
+}
+
+/* Finds the weight from which the matrices of the product come. */
+static bool find_stored(const struct graph *graph, int tensor, struct product *p) {
+    const struct node *node;
+    for (; (node = graph_producer(graph, tensor)) && has_matrices(graph, node); tensor = node->inputs[0]) {
+        if (op_exchanges_last(node)) {
+            p->turned = !p->turned;
+        } else {
+            if (p->index >= 0) return false;
+            p->index = node->inputs[1];
+        }
+    }
+    const struct tensor *weight = &graph->tensors.at[tensor];
+    const bool stack = weight->ndim == 3;
+    if (weight->kind != TENSOR_WEIGHT || weight->constant || weight->mark == MARK_ADAPTER ||
+        !rt_dtype_is_float(weight->dtype) || weight->ndim != 2 + stack || (!stack && (p->left || p->index >= 0)))
+        return false;
+    if (p->left && p->index < 0) return false; /* rows that a product of linear layers begins with */
+    const int64_t *dims = weight->dims + stack;
+    p->stored = tensor;
+    if (p->kind != LORA_EMBEDDING) p->kind = stack ? LORA_STACK : LORA_LINEAR;
+    p->count = stack ? weight->dims[0] : 1;
+    p->outputs = dims[!p->turned], p->inputs = dims[p->turned];
+    return p->kind != LORA_EMBEDDING || (!stack && rt_has_suffix(weight->name, ".weight"));
+}
+
+static bool find_product(const struct graph *graph, const struct node *node, struct product *p) {
+    const enum op_id op = node->op->id;
+    *p = (struct product){.index = -1, .x = node->ninputs ? node->inputs[0] : -1};
+    if (op == OP_Gather && attr_int(node, "axis", 0) == 0 && !chooses_matrices(graph, node)) {
+        p->kind = LORA_EMBEDDING, p->x = node->inputs[1];
+        return !graph_producer(graph, node->inputs[0]) && find_stored(graph, node->inputs[0], p);
+    }
+    if (op == OP_ExpertMatMul) p->index = node->inputs[2];
+    if (op != OP_ExpertMatMul && (op != OP_MatMul || node->ninputs != 2)) return false;
+    p->turned = attr_int(node, "trans_b", 0);
+    if (!attr_int(node, "trans_a", 0) && find_stored(graph, node->inputs[1], p)) return true;
+    *p = (struct product){.index = -1, .x = node->inputs[1], .left = true, .turned = !attr_int(node, "trans_a", 0)};
+    return op == OP_MatMul && !attr_int(node, "trans_b", 0) && find_stored(graph, node->inputs[0], p);
+}
+
+/* x by the matrices m, (outputs, inputs) if `turned`, in the way of the node's product. */
+static int multiply(struct build *builder, const struct node *node, const struct product *p, int x, int m,
+                    bool turned) {
+    const struct attr trans = attr_of_int(p->left ? "trans_a" : "trans_b", turned != p->left);
+    const struct attr axis = attr_of_int("axis", 0);
+    if (p->kind == LORA_EMBEDDING) return build(builder, OP_Gather, 2, (int[]){m, x}, node->nattrs, node->attrs);
+    if (node->op->id == OP_ExpertMatMul) return build(builder, OP_ExpertMatMul, 3, (int[]){x, m, p->index}, 1, &trans);
+    if (p->index >= 0 && (m = build(builder, OP_Gather, 2, (int[]){m, p->index}, 1, &axis)) < 0) return -1;
+    return build(builder, OP_MatMul, 2, p->left ? (int[]){m, x} : (int[]){x, m}, 1, &trans);
+}
+
+/* Modules --------------------------------------------------------------------------------------------------------- */
 
 /* "transformer.h.0.attn.c_attn" of "/transformer/h.0/attn/c_attn/Gemm"; NULL: it is no such path. */
 static const char *module_of_path(struct arena *arena, const char *path) {
@@ -143,29 +243,28 @@ static const char *module_of_path(struct arena *arena, const char *path) {
     return module;
 }
 
-const char *lora_module_of(const struct graph *graph, const struct node *node) {
+static const char *module_of(const struct graph *graph, const struct node *node, const struct product *p) {
     static const char end[] = ".weight";
-    const int stored = matrix_of_product(graph, node);
-    if (stored < 0) return NULL;
     const struct provenance *from = provenance_of(graph, node->name, NULL);
-    const char *name = graph->tensors.at[stored].name, *path = NULL;
-    const size_t length = strlen(name), cut = sizeof end - 1;
-    if (from && *from->scope && !*from->word) return from->scope;
-    if (!from) path = module_of_path(graph->arena, node->name);
+    const struct tensor *weight = &graph->tensors.at[p->stored];
+    const bool folded = p->kind == LORA_STACK && weight->sources && !strchr(weight->sources, ',');
+    const char *name = folded ? weight->sources : weight->name, *path = NULL;
+    if (p->kind != LORA_STACK && from && *from->scope && !*from->word) return from->scope;
+    if (p->kind != LORA_STACK && !from) path = module_of_path(graph->arena, node->name);
     if (path) return path;
-    return length > cut && strcmp(name + length - cut, end) == 0 ? arena_copy(graph->arena, name, length - cut) : name;
+    return rt_has_suffix(name, end) ? arena_copy(graph->arena, name, strlen(name) - (sizeof end - 1)) : name;
 }
 
 const char *lora_list(const struct graph *graph, struct arena *arena) {
     struct strbuf out;
+    struct product p;
     strbuf_init(&out, arena);
     for (int i = 0; i < graph->order.n; i++) {
         const struct node *node = &graph->nodes.at[graph->order.at[i]];
-        const char *module = lora_module_of(graph, node);
-        if (!module) continue;
-        const struct tensor *weight = &graph->tensors.at[matrix_of_product(graph, node)];
-        strbuf_printf(&out, "%-40s %-16s %6lld r values   %s\n", module, tensor_type(arena, weight),
-                      (long long)(weight->dims[0] + weight->dims[1]), weight->name);
+        if (!find_product(graph, node, &p)) continue;
+        const struct tensor *weight = &graph->tensors.at[p.stored];
+        strbuf_printf(&out, "%-40s %-16s %6lld r values   %s\n", module_of(graph, node, &p), tensor_type(arena, weight),
+                      (long long)(p.count * (p.inputs + p.outputs)), weight->name);
     }
     return strbuf_text(&out);
 }
@@ -184,31 +283,59 @@ struct adapting {
 
 /* What is put beside a product: given NULL: the matrices begin with the values of the rule. */
 struct adapter {
+    struct product product;
     const char *module;
     const struct lora_rule *rule;
     const struct lora_given *given;
+    int number; /* of a stack, among those of its module */
 };
 
-static int find_adapter(const struct graph *graph, const char *name) {
-    for (int t = 0; t < graph->tensors.n; t++)
-        if (graph->tensors.at[t].mark == MARK_ADAPTER && strcmp(graph->tensors.at[t].name, name) == 0) return t;
-    return -1;
+/* How many stacks of the same module there are before the stack, in the order of products. */
+static int number_of_stack(const struct graph *graph, const char *parameter) {
+    const char *dot = strrchr(parameter, '.');
+    const size_t length = dot ? (size_t)(dot + 1 - parameter) : 0;
+    const struct lora_modules modules = lora_modules_of(graph);
+    int number = 0;
+    VEC_EACH(&modules.all, i, const struct lora_module *module) {
+        if (module->kind != LORA_STACK) continue;
+        if (strcmp(module->name, parameter) == 0) break;
+        number += strncmp(module->name, parameter, length) == 0 && !strchr(module->name + length, '.');
+    }
+    return number;
 }
 
 /* A module that is executed twice has one adapter. */
-static int add_matrix(struct adapting *a, const struct adapter *adapter, char matrix, enum rt_dtype dtype, int64_t rows,
-                      int64_t columns) {
+static int add_matrix(struct adapting *a, const struct adapter *adapter, char matrix, enum rt_dtype dtype, int ndim,
+                      const int64_t *dims) {
     struct graph *graph = a->builder.graph;
-    const char *name = lora_name_of_matrix(graph->arena, adapter->module, matrix);
     const struct lora_given *given = adapter->given;
-    int id = find_adapter(graph, name);
+    struct lora_matrix of = {matrix, adapter->product.kind, 0, adapter->module};
+    int id = lora_find_matrix(graph, of.module, of.kind, matrix);
     if (id >= 0) return id;
-    id = graph_add_tensor(graph, TENSOR_WEIGHT, name, dtype, 2, (const int64_t[]){rows, columns});
+    of.stack = adapter->number;
+    id = graph_add_tensor(graph, TENSOR_WEIGHT, lora_name_of_matrix(graph->arena, &of, matrix), dtype, ndim, dims);
     struct tensor *tensor = &graph->tensors.at[id];
     tensor->mark = MARK_ADAPTER;
     tensor->stored = given ? (matrix == 'A' ? given->a : given->b) : (struct stored){.file = -1, .dtype = dtype};
     if (given) tensor->data = matrix == 'A' ? given->a_bytes : given->b_bytes;
     return id;
+}
+
+/* A and B as the operands of products: (outputs, inputs), of an embedding A' (rows, r), of a stack for each matrix. */
+static int add_down(struct adapting *a, const struct adapter *adapter, enum rt_dtype dtype) {
+    const struct product *p = &adapter->product;
+    const int64_t r = (int64_t)adapter->rule->r;
+    const int id = add_matrix(a, adapter, 'A', dtype, 2, (int64_t[]){p->count * r, p->inputs});
+    if (p->kind == LORA_EMBEDDING) return build_transpose(&a->builder, id, (int64_t[]){1, 0});
+    return p->kind == LORA_STACK ? build_reshape(&a->builder, id, 3, (int64_t[]){p->count, r, p->inputs}) : id;
+}
+
+static int add_up(struct adapting *a, const struct adapter *adapter, enum rt_dtype dtype) {
+    const struct product *p = &adapter->product;
+    const bool stack = p->kind == LORA_STACK;
+    const int64_t dims[] = {p->outputs, (int64_t)adapter->rule->r, p->count};
+    const int id = add_matrix(a, adapter, 'B', dtype, 2 + stack, dims);
+    return stack ? build_transpose(&a->builder, id, (int64_t[]){2, 0, 1}) : id;
 }
 
 /* Dropout as the model's own are, with keys of its own. */
@@ -221,18 +348,20 @@ static int dropped(struct adapting *a, int x, double ratio) {
     return build(&a->builder, OP_Dropout, 4, inputs, 2, attrs);
 }
 
-/* x A' B' scale, in the type of A and B. */
-static int low_rank(struct adapting *a, const struct adapter *adapter, int x, int64_t outputs) {
+/* x A' B' scale, in the type of A and B. As in peft, only what linear layers multiply is dropped. */
+static int low_rank(struct adapting *a, const struct adapter *adapter, const struct node *node) {
     struct build *builder = &a->builder;
     struct graph *graph = builder->graph;
-    const struct attr turned = attr_of_int("trans_b", 1);
-    const enum rt_dtype dtype = op_summed_in(graph->tensors.at[x].dtype);
-    const int64_t r = (int64_t)adapter->rule->r, inputs = graph->tensors.at[x].dims[graph->tensors.at[x].ndim - 1];
-    const int down = add_matrix(a, adapter, 'A', dtype, r, inputs), up = add_matrix(a, adapter, 'B', dtype, outputs, r);
-    int y = build_cast(builder, x, dtype);
-    if (y >= 0 && adapter->rule->dropout > 0 && graph->train) y = dropped(a, y, adapter->rule->dropout);
-    if (y >= 0) y = build(builder, OP_MatMul, 2, (int[]){y, down}, 1, &turned);
-    if (y >= 0) y = build(builder, OP_MatMul, 2, (int[]){y, up}, 1, &turned);
+    const struct product *p = &adapter->product;
+    struct product rows = *p; /* of the matrix B */
+    const enum rt_dtype dtype = op_summed_in(graph->tensors.at[node->outputs[0]].dtype);
+    const int down = add_down(a, adapter, dtype), up = add_up(a, adapter, dtype);
+    int y = p->kind == LORA_EMBEDDING ? p->x : build_cast(builder, p->x, dtype);
+    if (down < 0 || up < 0 || y < 0) return -1;
+    if (p->kind == LORA_LINEAR && adapter->rule->dropout > 0 && graph->train) y = dropped(a, y, adapter->rule->dropout);
+    if (y >= 0) y = multiply(builder, node, p, y, p->swapped ? up : down, p->kind != LORA_EMBEDDING && !p->swapped);
+    if (p->kind == LORA_EMBEDDING) rows.kind = LORA_LINEAR;
+    if (y >= 0) y = multiply(builder, node, &rows, y, p->swapped ? down : up, !p->swapped);
     return y < 0 ? -1 : build2(builder, OP_Mul, y, build_scalar(builder, dtype, lora_scale(adapter->rule)));
 }
 
@@ -243,12 +372,17 @@ static int put_beside(struct adapting *a, int id, const struct adapter *adapter)
     const struct tensor base = graph->tensors.at[node.outputs[0]];
     a->builder.node = arena_printf(graph->arena, "%s.lora", node.name);
     VEC_PUSH(graph->arena, &graph->order, id);
-    int y = low_rank(a, adapter, node.inputs[0], base.dims[base.ndim - 1]);
+    struct adapter numbered = *adapter;
+    if (numbered.product.kind == LORA_STACK) numbered.number = number_of_stack(graph, adapter->module);
+    int y = low_rank(a, &numbered, &node);
     const int whole = y < 0 ? -1 : build_cast(&a->builder, node.outputs[0], graph->tensors.at[y].dtype);
     if (whole < 0 || (y = build2(&a->builder, OP_Add, whole, y)) < 0) return -1;
-    if (adapter->given && adapter->given->merged)
-        attr_set(graph, &graph->nodes.at[graph->tensors.at[y].producer],
-                 attr_of_float("merged", lora_scale(adapter->rule)));
+    if (adapter->given && adapter->given->merged) {
+        struct node *sum = &graph->nodes.at[graph->tensors.at[y].producer];
+        attr_set(graph, sum, attr_of_float("merged", lora_scale(adapter->rule)));
+        attr_set(graph, sum, attr_of_text("module", adapter->module));
+        if (adapter->product.swapped) attr_set(graph, sum, attr_of_int("swapped", 1));
+    }
     if ((y = build_cast(&a->builder, y, base.dtype)) < 0) return -1;
     graph->tensors.at[node.outputs[0]].name = arena_printf(graph->arena, "%s.base", base.name);
     graph->tensors.at[y].name = base.name;
@@ -265,30 +399,52 @@ static bool ends_with(const char *name, const char *end) {
 
 struct lora_modules lora_modules_of(const struct graph *graph) {
     struct lora_modules modules = {0};
-    struct map known;
-    map_init(&known, graph->arena);
-    for (int i = 0; i < graph->order.n; i++) {
-        const char *module = lora_module_of(graph, &graph->nodes.at[graph->order.at[i]]);
-        if (module && map_put(&known, module, strlen(module), 0)) VEC_PUSH(graph->arena, &modules.all, module);
+    struct map known[LORA_STACK + 1];
+    struct product p;
+    for (int kind = 0; kind <= LORA_STACK; kind++) map_init(&known[kind], graph->arena);
+    GRAPH_EACH(graph, i, const struct node *node) {
+        if (!find_product(graph, node, &p)) continue;
+        const struct lora_module module = {module_of(graph, node, &p), p.kind};
+        if (map_put(&known[p.kind], module.name, strlen(module.name), 0)) VEC_PUSH(graph->arena, &modules.all, module);
     }
     return modules;
 }
 
 struct lora_modules lora_modules_adapted(const struct graph *graph) {
     struct lora_modules modules = {0};
-    const char *module;
-    for (int t = 0; t < graph->tensors.n; t++)
-        if (matrix_of(graph, &graph->tensors.at[t], &module) == 'A') VEC_PUSH(graph->arena, &modules.all, module);
+    for (int t = 0; t < graph->tensors.n; t++) {
+        const struct lora_matrix matrix = matrix_of(graph, &graph->tensors.at[t]);
+        if (matrix.letter == 'A')
+            VEC_PUSH(graph->arena, &modules.all, ((struct lora_module){matrix.module, matrix.kind}));
+    }
     return modules;
 }
 
-const char *lora_find(const struct lora_modules *modules, const char *name) {
-    const char *found = NULL;
-    int count = 0;
+static bool same_module(const char *module, const char *name) {
+    return strcmp(module, name) == 0 || ends_with(module, name) || ends_with(name, module);
+}
+
+/* Of the module's parameters that the rule names, in this order, the one that `wraps` later ones are wrapped around. */
+static const char *find_stack(const struct lora_modules *modules, const struct lora_given *given, struct arena *arena) {
+    VEC(const char *) all = {0};
     for (int i = 0; i < modules->all.n; i++) {
-        const char *module = modules->all.at[i];
+        const char *parameter = modules->all.at[i].name, *dot = strrchr(parameter, '.');
+        if (!dot || modules->all.at[i].kind != LORA_STACK || !rule_matches(&given->rule, parameter)) continue;
+        if (same_module(arena_copy(arena, parameter, (size_t)(dot - parameter)), given->name))
+            VEC_PUSH(arena, &all, parameter);
+    }
+    return given->wraps < all.n ? all.at[all.n - 1 - given->wraps] : NULL;
+}
+
+const char *lora_find(const struct lora_modules *modules, const struct lora_given *given, struct arena *arena) {
+    const char *found = NULL, *name = given->name;
+    int count = 0;
+    if (given->kind == LORA_STACK && given->wraps >= 0) return find_stack(modules, given, arena);
+    for (int i = 0; i < modules->all.n; i++) {
+        const char *module = modules->all.at[i].name;
+        if (modules->all.at[i].kind != given->kind) continue;
         if (strcmp(module, name) == 0) return module;
-        if (!ends_with(module, name) && !ends_with(name, module)) continue;
+        if (!same_module(module, name)) continue;
         found = module;
         count++;
     }
@@ -302,7 +458,7 @@ static int find_modules(const struct graph *graph, const struct lora_given *give
     int none = 0;
     *modules = ARENA_ARRAY(graph->arena, const char *, n + 1);
     for (int i = 0; i < n; i++) {
-        if (((*modules)[i] = lora_find(&all, given[i].name))) continue;
+        if (((*modules)[i] = lora_find(&all, &given[i], graph->arena))) continue;
         const char *name = diag_quote(diags, given[i].name);
         if (!none++)
             diag_error(diags, 393, EXIT_MISMATCH, graph->name, "the model has no product for the adapter of %s", name);
@@ -317,18 +473,20 @@ static int find_modules(const struct graph *graph, const struct lora_given *give
 static int adapter_of(const struct adapting *a, int id, struct adapter *out) {
     const struct graph *graph = a->builder.graph;
     const struct node *node = &graph->nodes.at[id];
-    const char *module = lora_module_of(graph, node);
+    struct product p;
+    if (!find_product(graph, node, &p)) return 0;
+    const char *module = module_of(graph, node, &p);
     int i = 0;
-    while (module && i < a->ngiven && strcmp(a->module[i], module) != 0) i++;
-    if (!module || i == a->ngiven) return 0;
+    while (i < a->ngiven && (strcmp(a->module[i], module) != 0 || a->given[i].kind != p.kind)) i++;
+    if (i == a->ngiven) return 0;
     const struct lora_given *given = &a->given[i];
-    const struct tensor *x = &graph->tensors.at[node->inputs[0]], *y = &graph->tensors.at[node->outputs[0]];
-    *out = (struct adapter){module, &given->rule, given};
-    if (x->dims[x->ndim - 1] == given->inputs && y->dims[y->ndim - 1] == given->outputs) return 1;
+    if ((given->rule.swapped || p.inputs != given->inputs) && p.outputs == given->inputs) swap(&p);
+    *out = (struct adapter){p, module, &given->rule, given, 0};
+    if (p.inputs == given->inputs && p.outputs == given->outputs && p.count == given->count) return 1;
     return diag_error(a->builder.diags, 393, EXIT_MISMATCH, node_place(graph, id),
                       "the adapter of %s has %lld inputs and %lld outputs, and the product %lld and %lld",
                       diag_quote(a->builder.diags, given->name), (long long)given->inputs, (long long)given->outputs,
-                      (long long)x->dims[x->ndim - 1], (long long)y->dims[y->ndim - 1]);
+                      (long long)p.inputs, (long long)p.outputs);
 }
 
 static int attached(void *env, int id) {
@@ -343,26 +501,27 @@ int lora_attach(struct graph *graph, const struct lora_given *given, int n, stru
     return find_modules(graph, given, n, diags, &a.module) < 0 ? -1 : rewrite_each(graph, attached, &a);
 }
 
-/* True if the matrix is (outputs, inputs) for the product, which reads it transposed or not. */
-static bool is_turned(const struct node *product, int stored) {
-    return (stored != product->inputs[1]) != (attr_int(product, "trans_b", 0) != 0);
+/* True if the tensor is the weight, or matrices of it. */
+static bool is_of(const struct graph *graph, int tensor, int weight) {
+    const struct node *node = tensor < 0 || tensor == weight ? NULL : graph_producer(graph, tensor);
+    return tensor == weight || (node && has_matrices(graph, node) && is_of(graph, node->inputs[0], weight));
 }
 
-/* True if the node reads the matrix, and is no transpose of it. */
-static bool reads(const struct graph *graph, const struct node *node, int matrix) {
-    for (int i = 0; i < node->ninputs; i++) {
-        const struct node *from = node->inputs[i] < 0 ? NULL : graph_producer(graph, node->inputs[i]);
-        if (node->inputs[i] == matrix && !op_exchanges_last(node)) return true;
-        if (from && op_exchanges_last(from) && from->inputs[0] == matrix) return true;
-    }
+/* True if the node reads the weight, and not only to give matrices of it to others. */
+static bool reads(const struct graph *graph, const struct node *node, int weight) {
+    for (int i = 0; i < node->ninputs && !has_matrices(graph, node); i++)
+        if (is_of(graph, node->inputs[i], weight)) return true;
     return false;
 }
 
-static bool is_shared(const struct graph *graph, int matrix, const char *module) {
+static bool is_shared(const struct graph *graph, const struct adapter *adapter) {
+    struct product p;
     for (int i = 0; i < graph->order.n; i++) {
         const struct node *node = &graph->nodes.at[graph->order.at[i]];
-        const char *reader = reads(graph, node, matrix) ? lora_module_of(graph, node) : module;
-        if (!reader || strcmp(reader, module) != 0) return true;
+        if (!reads(graph, node, adapter->product.stored)) continue;
+        if (!find_product(graph, node, &p) || p.kind != adapter->product.kind ||
+            strcmp(module_of(graph, node, &p), adapter->module) != 0)
+            return true;
     }
     return false;
 }
@@ -377,22 +536,21 @@ int lora_find_places(const struct graph *graph, const struct lora_given *given, 
         const int id = graph->order.at[i], found = adapter_of(&a, id, &adapter);
         if (found < 0) return -1;
         if (!found) continue;
-        const struct node *node = &graph->nodes.at[id];
-        const int stored = matrix_of_product(graph, node);
         VEC_PUSH(graph->arena, &out->all,
-                 ((struct lora_place){adapter.given, adapter.module, node->name, graph->tensors.at[stored].name,
-                                      is_turned(node, stored), is_shared(graph, stored, adapter.module)}));
+                 ((struct lora_place){adapter.given, adapter.module, graph->nodes.at[id].name,
+                                      graph->tensors.at[adapter.product.stored].name, adapter.product.turned,
+                                      is_shared(graph, &adapter)}));
     }
     return 0;
 }
 
 /* Merged adapters -------------------------------------------------------------------------------------------------- */
 
-/* The product with a stored matrix from which the tensor is made by casts and a factor. */
-static const struct node *product_before(const struct graph *graph, int tensor) {
+/* The node from which the tensor is made by casts. */
+static const struct node *behind_casts(const struct graph *graph, int tensor) {
     const struct node *node = graph_producer(graph, tensor);
-    while (node && (node->op->id == OP_Cast || node->op->id == OP_Mul)) node = graph_producer(graph, node->inputs[0]);
-    return node && node->op->id == OP_MatMul ? node : NULL;
+    while (node && node->op->id == OP_Cast) node = graph_producer(graph, node->inputs[0]);
+    return node;
 }
 
 static float *values_of(const struct graph *graph, int weight) {
@@ -403,25 +561,28 @@ static float *values_of(const struct graph *graph, int weight) {
     return values;
 }
 
-void lora_add(const struct lora_sum *sum, float *matrix, bool turned, struct arena *arena) {
-    const int64_t inputs = sum->inputs, outputs = sum->outputs, r = sum->r;
+void lora_add(const struct lora_sum *sum, float *matrices, bool turned, struct arena *arena) {
+    const int64_t inputs = sum->inputs, outputs = sum->outputs, r = sum->r, count = sum->count;
     float *row = ARENA_ARRAY(arena, float, inputs + 1);
-    for (int64_t o = 0; o < outputs; o++) {
+    for (int64_t eo = 0; eo < count * outputs; eo++) {
+        const int64_t e = eo / outputs, o = eo % outputs;
+        float *matrix = matrices + e * inputs * outputs;
         memset(row, 0, (size_t)inputs * sizeof *row);
         for (int64_t k = 0; k < r; k++)
-            for (int64_t i = 0; i < inputs; i++) row[i] += sum->b[o * r + k] * sum->a[k * inputs + i];
+            for (int64_t i = 0; i < inputs; i++)
+                row[i] += sum->b[(o * r + k) * count + e] * sum->a[(e * r + k) * inputs + i];
         for (int64_t i = 0; i < inputs; i++)
             matrix[turned ? o * inputs + i : i * outputs + o] += (float)sum->scale * row[i];
     }
 }
 
 /* The weight with its adapter added, in its type. */
-static const void *merged_bytes(const struct graph *graph, int weight, bool turned, int a, int b, double scale) {
-    const struct tensor w = graph->tensors.at[weight];
-    const struct lora_sum ba = {w.dims[!turned],     w.dims[turned],      graph->tensors.at[a].dims[0],
-                                values_of(graph, a), values_of(graph, b), scale};
-    float *sum = values_of(graph, weight);
-    lora_add(&ba, sum, turned, graph->arena);
+static const void *merged_bytes(const struct graph *graph, const struct product *p, int a, int b, double scale) {
+    const struct tensor w = graph->tensors.at[p->stored];
+    const struct lora_sum ba = {
+        p->count, p->outputs, p->inputs, graph->tensors.at[b].dims[1], values_of(graph, a), values_of(graph, b), scale};
+    float *sum = values_of(graph, p->stored);
+    lora_add(&ba, sum, p->turned, graph->arena);
     if (w.dtype == RT_F32) return sum;
     void *bytes = ARENA_ARRAY(graph->arena, char, tensor_bytes(&w) + 1);
     rt_convert(bytes, w.dtype, sum, RT_F32, (size_t)tensor_elements(&w));
@@ -429,12 +590,12 @@ static const void *merged_bytes(const struct graph *graph, int weight, bool turn
 }
 
 /* The weight with its adapter added: a constant, or where the bytes are not known a weight that is stored nowhere. */
-static int merged_weight(struct graph *graph, int weight, bool turned, int a, int b, double scale) {
-    const struct tensor w = graph->tensors.at[weight];
+static int merged_weight(struct graph *graph, const struct product *p, int a, int b, double scale) {
+    const struct tensor w = graph->tensors.at[p->stored];
     const bool known = w.data && graph->tensors.at[a].data && graph->tensors.at[b].data;
     const char *name = arena_printf(graph->arena, "%s.merged", w.name);
     const int id = graph_add_tensor(graph, known ? TENSOR_CONST : TENSOR_WEIGHT, name, w.dtype, w.ndim, w.dims);
-    graph->tensors.at[id].data = known ? merged_bytes(graph, weight, turned, a, b, scale) : NULL;
+    graph->tensors.at[id].data = known ? merged_bytes(graph, p, a, b, scale) : NULL;
     if (!known) graph->tensors.at[id].stored = (struct stored){.file = -1, .dtype = w.dtype};
     return id;
 }
@@ -442,21 +603,21 @@ static int merged_weight(struct graph *graph, int weight, bool turned, int a, in
 static int merged(void *env, int id) {
     struct build *builder = env;
     struct graph *graph = builder->graph;
-    const struct node node = graph->nodes.at[id];
-    const struct attr *scale = node.op->id == OP_Add ? attr_find(&node, "merged") : NULL;
-    const struct node *base = scale ? product_before(graph, node.inputs[0]) : NULL;
-    const struct node *up = scale ? product_before(graph, node.inputs[1]) : NULL;
-    const struct node *down = up ? product_before(graph, up->inputs[0]) : NULL;
-    const int stored = base ? matrix_of_product(graph, base) : -1;
-    if (stored < 0 || !down) return REWRITE_KEPT;
-    const bool turned = is_turned(base, stored);
-    const struct attr trans_b = attr_of_int("trans_b", turned);
-    const int x = base->inputs[0], a = down->inputs[1], b = up->inputs[1];
-    const int weight = merged_weight(graph, stored, turned, a, b, scale->number);
-    builder->node = node.name;
-    const int y = build(builder, OP_MatMul, 2, (int[]){x, weight}, 1, &trans_b);
-    if (y >= 0) graph->tensors.at[y].name = graph->tensors.at[node.outputs[0]].name;
-    return y < 0 ? -1 : build_cast(builder, y, graph->tensors.at[node.outputs[0]].dtype);
+    const struct node sum = graph->nodes.at[id];
+    const struct attr *scale = sum.op->id == OP_Add ? attr_find(&sum, "merged") : NULL;
+    const struct node *base = scale ? behind_casts(graph, sum.inputs[0]) : NULL;
+    const char *module = scale ? attr_text(&sum, "module", "") : NULL;
+    struct product p;
+    if (!base || !find_product(graph, base, &p)) return REWRITE_KEPT;
+    const struct node product = *base;
+    const int a = lora_find_matrix(graph, module, p.kind, 'A'), b = lora_find_matrix(graph, module, p.kind, 'B');
+    if (a < 0 || b < 0) return REWRITE_KEPT;
+    if (attr_int(&sum, "swapped", 0)) swap(&p);
+    const int weight = merged_weight(graph, &p, a, b, scale->number);
+    builder->node = sum.name;
+    const int y = multiply(builder, &product, &p, p.x, weight, p.turned != p.swapped);
+    if (y >= 0) graph->tensors.at[y].name = graph->tensors.at[sum.outputs[0]].name;
+    return y < 0 ? -1 : build_cast(builder, y, graph->tensors.at[sum.outputs[0]].dtype);
 }
 
 /* The pass --------------------------------------------------------------------------------------------------------- */
@@ -464,14 +625,16 @@ static int merged(void *env, int id) {
 static int adapted(void *env, int id) {
     struct adapting *a = env;
     struct graph *graph = a->builder.graph;
-    const char *module = lora_module_of(graph, &graph->nodes.at[id]);
-    for (int i = 0; module && i < a->training->loras.n; i++)
+    struct adapter adapter = {0};
+    if (!find_product(graph, &graph->nodes.at[id], &adapter.product)) return REWRITE_KEPT;
+    const char *module = adapter.module = module_of(graph, &graph->nodes.at[id], &adapter.product);
+    for (int i = 0; i < a->training->loras.n; i++)
         a->matched[i] = a->matched[i] || rule_matches(&a->training->loras.at[i], module);
-    const struct lora_rule *rule = module ? lora_rule_of(a->training, module) : NULL;
-    if (!rule) return REWRITE_KEPT;
-    const int known = find_adapter(graph, lora_name_of_matrix(graph->arena, module, 'A'));
+    if (!(adapter.rule = lora_rule_of(a->training, module))) return REWRITE_KEPT;
+    const int known = lora_find_matrix(graph, module, adapter.product.kind, 'A');
     if (known >= 0 && graph->tensors.at[known].stored.file >= 0) return REWRITE_KEPT; /* --adapter has put it there */
-    return put_beside(a, id, &(struct adapter){module, rule, NULL});
+    if (adapter.rule->swapped) swap(&adapter.product);
+    return put_beside(a, id, &adapter);
 }
 
 static int check_rules(const struct adapting *a) {

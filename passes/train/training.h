@@ -62,8 +62,9 @@ struct lora_rule {
     const char *text, *globs; /* globs over names of modules, separated by commas */
     double r, alpha, dropout;
     bool rslora;
-    bool gaussian;         /* A is normal with standard deviation 1 / r, else uniform within 1 / sqrt(inputs) */
-    struct init_rule a, b; /* how A and B begin */
+    bool swapped;  /* Note [Swapped stacks] in lora.c */
+    bool gaussian; /* A is normal with standard deviation 1 / r, else uniform within 1 / sqrt(inputs) */
+    struct init_rule a, zeros, normal; /* how A and B begin; of embeddings A with zeros, and B normal */
 };
 
 /* Mixed precision (--amp): products compute in 16-bit floats; parameters, the optimizer and operators that need the

@@ -17,7 +17,8 @@ from train import tensors_of
 with needed():
     import numpy as np
 
-CASES = ["gpt2/attention", "gpt2/all", "llama/attention", "llama/all", "bert/attention", "vit/attention", "experts/experts", "tied/logits"]
+CASES = ["gpt2/attention", "gpt2/all", "gpt2/embedding", "llama/attention", "llama/all", "bert/attention", "bert/embedding", "vit/attention",
+         "experts/experts", "tied/logits", "mixtral/stacks", "stacks/stacks"]
 PLANS = ["one", "dp2", "tp2", "pp2", "dp2+use-zero=3", "tp2dp2+use-zero=2", "tp2pp2"]
 BOUND = 1e-5
 SAME = ("peft_type", "r", "lora_alpha", "lora_dropout", "use_rslora", "bias", "rank_pattern", "alpha_pattern")

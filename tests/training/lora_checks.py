@@ -72,6 +72,9 @@ def merged(rankc, work, hash_file):
     for case, plan, options, said in (("gpt2/all", "tp2", [], "0 parameters, 9 adapters merged"),
                                       ("gpt2/attention", "one", ["--param", "*.ln_1.*:train"], "2 parameters, 2 adapters merged"),
                                       ("llama/all", "one", [], "0 parameters, 14 adapters merged"),
+                                      ("gpt2/embedding", "tp2", [], "0 parameters, 4 adapters merged"),
+                                      ("mixtral/stacks", "one", [], "0 parameters, 6 adapters merged"),
+                                      ("stacks/stacks", "tp2", [], "0 parameters, 3 adapters merged"),
                                       ("tied/logits", "one", ["--param", "lm_head.weight:train"], "1 parameters, 3 adapters merged"),
                                       ("experts/experts", "one", [], "0 parameters, 8 adapters merged")):
         folder = os.path.join(work, case.replace("/", "-"))

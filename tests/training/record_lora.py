@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Record how peft trains adapters of small models of transformers.
 
-    record_lora.py [--out DIR] [MODEL...]
+    record_lora.py [--out DIR] [MODEL[/CASE]...]    one case: beside those that were recorded
     record_lora.py --rankc RANKC     trains the adapters by rankc, and compares what peft, which loads them, computes
 
 writes, for those models of MODELS, or all,
@@ -87,6 +87,45 @@ class Mixture(torch.nn.Module):
         return types.SimpleNamespace(logits=self.head(x))
 
 
+class Experts(torch.nn.Module):
+    """The weights of all experts, (inputs, outputs), which multiply all tokens. peft takes them for (outputs, inputs), as Llama 4's."""
+
+    def __init__(self, width, experts):
+        super().__init__()
+        self.up = torch.nn.Parameter(torch.randn(experts, width, 16) / width ** 0.5)
+        self.down = torch.nn.Parameter(torch.randn(experts, 16, width) / 4)
+
+    def forward(self, x):
+        return torch.bmm(torch.nn.functional.silu(torch.bmm(x.expand(self.up.shape[0], -1, -1), self.up)), self.down)
+
+
+class Stacks(torch.nn.Module):
+    """A layer of experts of which a token takes the best two, beside an embedding and logits."""
+
+    def __init__(self, width=32, experts=4):
+        super().__init__()
+        self.embed = torch.nn.Embedding(VOCABULARY, width)
+        self.router = torch.nn.Linear(width, experts, bias=False)
+        self.experts = Experts(width, experts)
+        self.head = torch.nn.Linear(width, VOCABULARY, bias=False)
+
+    def forward(self, input_ids):
+        x = self.embed(input_ids)
+        rows = x.reshape(1, -1, x.shape[-1])
+        best, index = torch.topk(self.router(rows[0]), 2)
+        chosen = torch.zeros_like(self.router(rows[0])).scatter(1, index, best.softmax(-1))
+        y = (self.experts(rows) * chosen.T[..., None]).sum(0)
+        return types.SimpleNamespace(logits=self.head(x + y.reshape(x.shape)))
+
+
+def mixtral():
+    config = transformers.MixtralConfig(
+        vocab_size=VOCABULARY, hidden_size=32, intermediate_size=24, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2,
+        max_position_embeddings=16, num_local_experts=4, num_experts_per_tok=2, attn_implementation="eager")
+    config._experts_implementation = "batched_mm"
+    return transformers.MixtralForCausalLM(config)
+
+
 class Decoder(torch.nn.Module):
     """A model with the keys and values of all layers as arguments and results."""
 
@@ -124,12 +163,17 @@ class Row:
 DECODER = {"further": {"use_cache": False}}
 MODELS = {
     "gpt2": Row(gpt2, {"attention": (["c_attn"], {"r": 4, "lora_alpha": 8}),
-                    "all": (["c_attn", "c_proj", "c_fc", "lm_head"], {"r": 8, "lora_alpha": 8, "use_rslora": True})}, **DECODER),
+                    "all": (["c_attn", "c_proj", "c_fc", "lm_head"], {"r": 8, "lora_alpha": 8, "use_rslora": True}),
+                    "embedding": (["wte", "lm_head", "c_attn"], {"r": 4, "lora_alpha": 8})}, **DECODER),
     "llama": Row(llama, {"attention": (["q_proj", "v_proj"], {"r": 4, "lora_alpha": 8}),
                       "all": (["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"],
                               {"r": 8, "lora_alpha": 16})}, **DECODER),
-    "bert": Row(bert, {"attention": (["query", "value"], {"r": 4, "lora_alpha": 8})}),
+    "bert": Row(bert, {"attention": (["query", "value"], {"r": 4, "lora_alpha": 8}),
+                    "embedding": (["word_embeddings"], {"r": 8, "lora_alpha": 8})}),
     "experts": Row(Mixture, {"experts": (["up", "down"], {"r": 4, "lora_alpha": 8})}),
+    "mixtral": Row(mixtral, {"stacks": (["q_proj"], {"r": 4, "lora_alpha": 8, "target_parameters": [
+        "experts.gate_up_proj", "experts.down_proj"]})}, **DECODER),
+    "stacks": Row(Stacks, {"stacks": (["embed"], {"r": 2, "lora_alpha": 4, "target_parameters": ["experts.up", "experts.down"]})}),
     "tied": Row(tied, {"logits": (["lm_head", "o_proj"], {"r": 4, "lora_alpha": 8})}, optimize=False, **DECODER),
     "vit": Row(vit, {"attention": (["q_proj", "v_proj"], {"r": 8, "lora_alpha": 8})}, "pixel_values", images),
 }
@@ -270,19 +314,25 @@ def compare(rankc, folder, row, name):
     return abs(ours - theirs).max() / abs(theirs).max(), abs(ours - before).max() / abs(theirs).max()
 
 
-def record(folder, row):
+def record_model(folder, row, base, x, labels):
     folder.mkdir(parents=True, exist_ok=True)
+    numpy.save(folder / f"{row.name}.npy", x)
+    numpy.save(folder / "labels.npy", labels)
+    export(base, folder / "model.onnx", row, torch.from_numpy(x[:BATCH]))
+    if folder.name == "llama":
+        export_decoders(base, folder)
+    return {"optimizer": "adamw:" + ",".join(f"{k}={v}" for k, v in OPTIMIZER.items()), "clip_grad_norm": CLIP, "cases": {}}
+
+
+def record(folder, row, only):
     torch.manual_seed(7)
     base = row.make().train()
     x, labels = row.draw(numpy.random.default_rng(1))
-    numpy.save(folder / f"{row.name}.npy", x)
-    numpy.save(folder / "labels.npy", labels)
+    reference = json.loads((folder / "reference.json").read_text()) if only else record_model(folder, row, base, x, labels)
     x, labels = torch.from_numpy(x), torch.from_numpy(labels)
-    export(base, folder / "model.onnx", row, x[:BATCH])
-    if folder.name == "llama":
-        export_decoders(base, folder)
-    reference = {"optimizer": "adamw:" + ",".join(f"{k}={v}" for k, v in OPTIMIZER.items()), "clip_grad_norm": CLIP, "cases": {}}
     for name, (modules, options) in row.cases.items():
+        if only and name != only:
+            continue
         torch.manual_seed(3)
         config = peft.LoraConfig(target_modules=modules, **options)
         start = peft.get_peft_model(copy.deepcopy(base), config)
@@ -299,7 +349,8 @@ def record(folder, row):
                 assert "lm_head" in modules or apart < 1e-9, apart
             model.float().save_pretrained(folder / name / f"trained-{micro_batches}", save_embedding_layers=False)
         scaling = f"r={options['r']},alpha={options['lora_alpha']}" + (",rslora" if options.get("use_rslora") else "")
-        reference["cases"][name] = {"lora": f"{','.join(modules)}:{scaling}", "steps": steps}
+        scaling += ",swapped" if folder.name == "stacks" else ""
+        reference["cases"][name] = {"lora": f"{','.join(modules + options.get('target_parameters', []))}:{scaling}", "steps": steps}
         if (folder.name, name) in FROZEN:
             option, names, to = FROZEN[folder.name, name]
             freeze(start, names, to)
@@ -321,9 +372,10 @@ def main():
     parser.add_argument("--rankc")
     parser.add_argument("models", nargs="*", default=list(MODELS))
     options = parser.parse_args()
-    for name, row in ((name, MODELS[name]) for name in options.models):
+    for name, only in (model.partition("/")[::2] for model in options.models):
+        row = MODELS[name]
         if not options.rankc:
-            record(options.out / "lora" / name, row)
+            record(options.out / "lora" / name, row, only)
         for case in row.cases if options.rankc else ():
             apart, moved = compare(options.rankc, options.out / "lora" / name, row, case)
             print(f"{name}/{case}: logits of rankc and peft differ by {apart:.1e}; training has moved them by {moved:.1e}")

@@ -38,6 +38,8 @@ void *checkpoint_values(struct cli *cli, const struct checkpoint *from, const st
 /* A low-rank adapter: the module beside which it was trained, by which rule, and its matrices. */
 struct checkpoint_adapter {
     const char *module;
+    enum lora_kind kind;
+    int stack; /* number of a stack among those of its module */
     const struct lora_rule *rule;
     const struct rt_saved_tensor *a, *b;
 };
@@ -61,10 +63,11 @@ int checkpoint_adapters_place(const struct checkpoint_adapters *adapters, const 
 /* Adds the adapter to the matrix of its place, of such a type. */
 void checkpoint_add_adapter(struct cli *cli, const struct lora_place *place, void *matrix, enum rt_dtype dtype);
 
-/* A tensor of a checkpoint, and its name in a file. */
+/* A tensor of a checkpoint, and its name in a file, which may have it as a matrix: with its last dimensions as one. */
 struct checkpoint_named {
     const char *name;
     const struct rt_saved_tensor *from;
+    bool matrix;
 };
 
 /* Writes the complete tensors, in this order, as the safetensors file `out`. 0, or -1 after a diagnostic. */

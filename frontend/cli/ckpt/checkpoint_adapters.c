@@ -27,26 +27,33 @@ static int mismatch(const struct checkpoint *from, struct cli *cli, const char *
                       diag_quote(cli->diags, module));
 }
 
-/* True if A is (r, inputs) and B (outputs, r). */
+/* Of a stack the number of matrices, the last dimension of B. */
+static int64_t count_of(const struct rt_saved_tensor *b) {
+    return b->ndim == 3 ? b->dims[2] : 1;
+}
+
+/* True if A is (r, inputs) and B (outputs, r), or for a stack of E matrices (E r, inputs) and (outputs, r, E). */
 static bool are_matrices(const struct rt_saved_tensor *a, const struct rt_saved_tensor *b,
                          const struct lora_rule *rule) {
-    return a->ndim == 2 && b->ndim == 2 && a->dims[0] == (int64_t)rule->r && b->dims[1] == a->dims[0] &&
-           a->dims[1] > 0 && b->dims[0] > 0 && rt_dtype_is_float(a->dtype) && rt_dtype_is_float(b->dtype);
+    return a->ndim == 2 && (b->ndim == 2 || b->ndim == 3) && b->dims[1] == (int64_t)rule->r && a->dims[1] > 0 &&
+           b->dims[0] > 0 && count_of(b) > 0 && a->dims[0] / count_of(b) == b->dims[1] &&
+           a->dims[0] % count_of(b) == 0 && rt_dtype_is_float(a->dtype) && rt_dtype_is_float(b->dtype);
 }
 
 static int add_parameter(struct checkpoint_adapters *adapters, const struct checkpoint *from,
                          const struct rt_saved_tensor *tensor, struct cli *cli) {
-    const char *module;
-    const char matrix = tensor->copy_of ? 'B' : lora_matrix_of_name(cli->arena, tensor->name, &module);
-    if (matrix == 'B') return 0; /* found with A */
-    if (!matrix && !adapters->others++) adapters->first_other = tensor->name;
-    if (!matrix) return 0;
+    const struct lora_matrix matrix = lora_matrix_of_name(cli->arena, tensor->name);
+    const char *module = matrix.module;
+    if (tensor->copy_of || matrix.letter == 'B') return 0; /* found with A */
+    if (!matrix.letter && !adapters->others++) adapters->first_other = tensor->name;
+    if (!matrix.letter) return 0;
     const struct rt_saved_tensor *b =
-        rt_saved_find(from->saved, RT_SAVED_PARAMETERS, lora_name_of_matrix(cli->arena, module, 'B'));
+        rt_saved_find(from->saved, RT_SAVED_PARAMETERS, lora_name_of_matrix(cli->arena, &matrix, 'B'));
     const struct lora_rule *rule = lora_rule_of(&adapters->training, module);
     if (!rule) return mismatch(from, cli, "rule of --lora", module);
     if (!b || !are_matrices(tensor, b, rule)) return mismatch(from, cli, "matrices of that rule", module);
-    VEC_PUSH(cli->arena, &adapters->all, ((struct checkpoint_adapter){module, rule, tensor, b}));
+    VEC_PUSH(cli->arena, &adapters->all,
+             ((struct checkpoint_adapter){module, matrix.kind, matrix.stack, rule, tensor, b}));
     return 0;
 }
 
@@ -114,8 +121,10 @@ int checkpoint_adapters_place(const struct checkpoint_adapters *adapters, const 
     if (!n) return 0;
     for (int i = 0; i < n; i++) {
         const struct checkpoint_adapter *adapter = &adapters->all.at[i];
-        given[i] = (struct lora_given){.name = adapter->module, .rule = *adapter->rule};
+        given[i] =
+            (struct lora_given){.name = adapter->module, .kind = adapter->kind, .wraps = -1, .rule = *adapter->rule};
         given[i].inputs = adapter->a->dims[1], given[i].outputs = adapter->b->dims[0];
+        given[i].count = count_of(adapter->b);
         given[i].a_bytes = matrix_values(cli, from, adapter->a);
         given[i].b_bytes = matrix_values(cli, from, adapter->b);
         if (!given[i].a_bytes || !given[i].b_bytes) return -1;
@@ -127,9 +136,9 @@ int checkpoint_adapters_place(const struct checkpoint_adapters *adapters, const 
 void checkpoint_add_adapter(struct cli *cli, const struct lora_place *place, void *matrix, enum rt_dtype dtype) {
     const struct lora_given *given = place->given;
     struct arena *scratch = arena_scratch(cli->arena);
-    const struct lora_sum sum = {given->outputs, given->inputs,  (int64_t)given->rule.r,
+    const struct lora_sum sum = {given->count,   given->outputs, given->inputs,           (int64_t)given->rule.r,
                                  given->a_bytes, given->b_bytes, lora_scale(&given->rule)};
-    const int64_t n = sum.outputs * sum.inputs;
+    const int64_t n = sum.count * sum.outputs * sum.inputs;
     float *values = ARENA_ARRAY(scratch, float, n + 1);
     rt_convert(values, RT_F32, matrix, dtype, (size_t)n);
     lora_add(&sum, values, place->turned, scratch);

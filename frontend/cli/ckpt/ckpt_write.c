@@ -83,6 +83,7 @@ static int write_tensors(struct cli *cli, struct checkpoint *from, int directory
         tensors[i] = (struct rt_safetensor){.name = all[i].name, .dtype = tensor->dtype, .ndim = tensor->ndim};
         tensors[i].bytes = checkpoint_elements(tensor) * (int64_t)rt_dtype_bytes(tensor->dtype);
         memcpy(tensors[i].dims, tensor->dims, sizeof tensor->dims);
+        while (all[i].matrix && tensors[i].ndim > 2) tensors[i].dims[1] *= tensors[i].dims[--tensors[i].ndim];
     }
     char *header = rt_safetensors_header(tensors, n, NULL, &bytes, &why);
     int status = 0;
@@ -116,7 +117,7 @@ int checkpoint_merge(struct cli *cli, struct checkpoint *from) {
     int n = 0;
     for (int i = 0; i < count; i++) {
         const struct rt_saved_tensor *tensor = rt_saved_at(from->saved, RT_SAVED_PARAMETERS, i);
-        if (!tensor->copy_of) all[n++] = (struct checkpoint_named){tensor->name, tensor};
+        if (!tensor->copy_of) all[n++] = (struct checkpoint_named){tensor->name, tensor, false};
     }
     const int status = checkpoint_write_tensors(cli, from, out, all, n);
     return status ? status : cli_confirm(cli, arena_printf(cli->arena, "%s: %d parameters\n", out, n));

@@ -46,15 +46,9 @@ static bool is_unset(const struct rt_json *value) {
 
 /* What adds to the result something else than A and B do. */
 static int check_config(const struct reader *r) {
-    static const char *const foreign[] = {"bias",
-                                          "modules_to_save",
-                                          "use_dora",
-                                          "lora_bias",
-                                          "megatron_config",
-                                          "target_parameters",
-                                          "trainable_token_indices",
-                                          "use_qalora",
-                                          "alora_invocation_tokens"};
+    static const char *const foreign[] = {"bias",       "modules_to_save",        "use_dora",
+                                          "lora_bias",  "megatron_config",        "trainable_token_indices",
+                                          "use_qalora", "alora_invocation_tokens"};
     const char *type = rt_json_text(rt_json_member(r->root, "peft_type"));
     if (!type || strcmp(type, "LORA") != 0) return bad(r, r->config, "the adapter must be of peft_type", "LORA");
     for (size_t i = 0; i < sizeof foreign / sizeof *foreign; i++)
@@ -70,32 +64,75 @@ static bool is_plain(const char *name) {
     return *name;
 }
 
+static bool names(const char *end, const char *module) {
+    const size_t n = strlen(module), m = strlen(end);
+    return strcmp(module, end) == 0 || (n > m && module[n - m - 1] == '.' && strcmp(module + n - m, end) == 0);
+}
+
+/* The members of a list or an object in the configuration. */
+static const struct rt_json *first_of(const struct reader *r, const char *key) {
+    const struct rt_json *value = rt_json_member(r->root, key);
+    return value && (value->kind == RT_JSON_OBJECT || value->kind == RT_JSON_ARRAY) ? value->first : NULL;
+}
+
 /* alpha of the module: that of the last entry of alpha_pattern that names it, or the end of its name. */
 static double alpha_of(const struct reader *r, const char *module, double alpha) {
-    const struct rt_json *own = rt_json_member(r->root, "alpha_pattern");
-    for (const struct rt_json *p = own && own->kind == RT_JSON_OBJECT ? own->first : NULL; p; p = p->next) {
-        const size_t n = strlen(module), m = strlen(p->key);
-        if (strcmp(module, p->key) == 0 || (n > m && module[n - m - 1] == '.' && strcmp(module + n - m, p->key) == 0))
-            rt_json_real(p, &alpha);
-    }
+    for (const struct rt_json *p = first_of(r, "alpha_pattern"); p; p = p->next)
+        if (names(p->key, module)) rt_json_real(p, &alpha);
     return alpha;
 }
 
-static int make_rule(const struct reader *r, const char *module, int64_t rank, struct lora_rule *rule) {
-    double alpha = 8, dropout = 0, given = (double)rank;
+/* The parameters that are stacks, as globs; NULL after a diagnostic. */
+static const char *parameters_of(const struct reader *r) {
+    const char *globs = "";
+    for (const struct rt_json *p = first_of(r, "target_parameters"); p; p = p->next) {
+        const char *name = rt_json_text(p);
+        if (!name || !is_plain(name)) return bad(r, r->config, "not the name of a parameter:", name ? name : ""), NULL;
+        globs = arena_printf(r->arena, "%s%s%s", globs, *globs ? "," : "", name);
+    }
+    return globs;
+}
+
+/* peft gives own values to parameters by their whole names, which the files do not have. */
+static int check_patterns(const struct reader *r) {
+    static const char *const patterns[] = {"rank_pattern", "alpha_pattern"};
+    for (int i = 0; i < 2; i++)
+        for (const struct rt_json *p = first_of(r, patterns[i]); p; p = p->next)
+            for (const struct rt_json *of = first_of(r, "target_parameters"); of; of = of->next)
+                if (names(p->key, rt_json_text(of)) || names(rt_json_text(of), p->key))
+                    return bad(r, r->config, "a parameter has an r or alpha of its own:", p->key);
+    return 0;
+}
+
+/* True if the module's adapter is of a parameter of it, and not of the module: no entry of target_modules names it. */
+static bool is_of_parameter(const struct reader *r, const char *module) {
+    for (const struct rt_json *p = first_of(r, "target_modules"); p; p = p->next)
+        if (rt_json_text(p) && names(rt_json_text(p), module)) return false;
+    return first_of(r, "target_parameters");
+}
+
+/* Of an adapter whose A has so many rows. */
+static int make_rule(const struct reader *r, const char *module, int64_t rows, struct lora_given *adapter) {
+    double alpha = 8, dropout = 0, given = (double)rows;
     bool rslora = false;
     struct training made = {0};
+    const bool stack = adapter->kind == LORA_STACK;
     const struct rt_json *const said = rt_json_member(r->root, "r"); /* rank_pattern has expressions of modules */
-    if (said && is_unset(rt_json_member(r->root, "rank_pattern")) &&
-        (!rt_json_real(said, &given) || given != (double)rank))
+    if (said && (stack || is_unset(rt_json_member(r->root, "rank_pattern"))) &&
+        (!rt_json_real(said, &given) || given < 1 || (stack ? fmod((double)rows, given) : given - (double)rows) != 0))
         return bad(r, r->config, "r is not that of the matrices of", module);
+    const int64_t rank = stack ? (int64_t)given : rows;
+    const char *globs = stack ? parameters_of(r) : module;
+    if (!globs || (stack && check_patterns(r) < 0)) return -1;
+    adapter->count = rows / rank;
     rt_json_real(rt_json_member(r->root, "lora_alpha"), &alpha);
     rt_json_real(rt_json_member(r->root, "lora_dropout"), &dropout);
     rt_json_bool(rt_json_member(r->root, "use_rslora"), &rslora);
-    const char *text = arena_printf(r->arena, "%s:r=%lld,alpha=%.17g,dropout=%.17g%s", module, (long long)rank,
-                                    alpha_of(r, module, alpha), dropout, rslora ? ",rslora" : "");
+    if (!stack) alpha = alpha_of(r, module, alpha);
+    const char *text = arena_printf(r->arena, "%s:r=%lld,alpha=%.17g,dropout=%.17g%s", globs, (long long)rank, alpha,
+                                    dropout, rslora ? ",rslora" : "");
     if (lora_rule_add(&made, text, r->arena, r->diags) < 0) return -1;
-    *rule = made.loras.at[0];
+    adapter->rule = made.loras.at[0];
     return 0;
 }
 
@@ -107,31 +144,39 @@ static bool is_matrix(const struct rt_safetensor *tensor) {
     return tensor && tensor->ndim == 2 && rt_dtype_is_float(tensor->dtype);
 }
 
+/* The module without the names of wrappers, the number of which is *wraps. */
+static const char *without_wrappers(struct arena *arena, const char *module, int *wraps) {
+    static const char end[] = ADAPTER_WRAPPED;
+    for (*wraps = 0; rt_has_suffix(module, end); ++*wraps)
+        module = arena_copy(arena, module, strlen(module) - (sizeof end - 1));
+    return module;
+}
+
 static int add_adapter(struct reader *r, const struct rt_safetensor *a) {
-    static const char down[] = ".lora_A.weight", prefix[] = ADAPTER_PREFIX;
-    const size_t length = strlen(a->name);
-    if (length < sizeof down || strcmp(a->name + length - (sizeof down - 1), down) != 0) {
-        static const char up[] = ".lora_B.weight";
-        const bool pair = length >= sizeof up && strcmp(a->name + length - (sizeof up - 1), up) == 0;
-        if (rt_has_suffix(a->name, ".base_layer.weight")) /* peft saves that of lm_head, which stays as it is */
-            return diag_remark(r->diags, r->weights, "the model's own weight is left out: %s",
-                               diag_quote(r->diags, a->name)),
-                   0;
-        return pair ? 0 : bad(r, r->weights, "a tensor is no matrix of an adapter:", a->name);
+    static const char prefix[] = ADAPTER_PREFIX;
+    const struct lora_matrix matrix = lora_matrix_of_name(r->arena, a->name);
+    if (matrix.letter == 'B') return 0; /* found with A */
+    if (!matrix.letter || matrix.kind == LORA_STACK) {
+        if (!rt_has_suffix(a->name, ADAPTER_WRAPPED ".weight"))
+            return bad(r, r->weights, "a tensor is no matrix of an adapter:", a->name);
+        /* peft saves that of lm_head, which stays as it is */
+        diag_remark(r->diags, r->weights, "the model's own weight is left out: %s", diag_quote(r->diags, a->name));
+        return 0;
     }
-    const char *whole = arena_copy(r->arena, a->name, length - (sizeof down - 1));
-    const struct rt_safetensor *b = rt_safetensors_find(&r->tensors, arena_printf(r->arena, "%s.lora_B.weight", whole));
-    const bool has = strncmp(whole, prefix, sizeof prefix - 1) == 0;
-    struct lora_given given = {.name = arena_strdup(r->arena, has ? whole + sizeof prefix - 1 : whole),
-                               .set = r->files->names.n ? r->files->names.n - 1 : 0,
-                               .merged = r->source.merged};
+    const char *b_name = lora_name_of_matrix(r->arena, &matrix, 'B'), *whole = matrix.module;
+    const struct rt_safetensor *b = rt_safetensors_find(&r->tensors, b_name);
+    struct lora_given given = {
+        .kind = matrix.kind, .set = r->files->names.n ? r->files->names.n - 1 : 0, .merged = r->source.merged};
+    if (strncmp(whole, prefix, sizeof prefix - 1) == 0) whole += sizeof prefix - 1;
+    given.name = without_wrappers(r->arena, whole, &given.wraps);
     if (!is_plain(given.name)) return bad(r, r->weights, "not the name of a module:", whole);
     if (!is_matrix(a) || !is_matrix(b) || a->dims[0] != b->dims[1] || a->dims[0] < 1)
         return bad(r, r->weights, "A and B do not fit each other:", whole);
+    if (matrix.kind == LORA_LINEAR && is_of_parameter(r, given.name)) given.kind = LORA_STACK;
     given.inputs = a->dims[1], given.outputs = b->dims[0];
     given.a = place_of(a), given.b = place_of(b);
     given.a_bytes = a->data, given.b_bytes = b->data;
-    if (make_rule(r, given.name, a->dims[0], &given.rule) < 0) return -1;
+    if (make_rule(r, given.name, a->dims[0], &given) < 0) return -1;
     VEC_PUSH(r->arena, &r->files->all, given);
     return 0;
 }
@@ -145,7 +190,9 @@ static const char *join_rules(const struct adapter_files *files, int first, stru
         const char *options = strchr(files->all.at[i].rule.text, ':');
         const bool same = strcmp(options, last) == 0;
         if (i > first && !same) strbuf_printf(&lines, "%s\n", last);
-        strbuf_printf(&lines, "%s%s", same ? "," : "", files->all.at[i].name);
+        const char *globs = files->all.at[i].rule.globs; /* those of stacks are the same for all */
+        if (!same || strcmp(globs, files->all.at[i - 1].rule.globs) != 0)
+            strbuf_printf(&lines, "%s%s", same ? "," : "", globs);
         last = options;
     }
     strbuf_puts(&lines, last);

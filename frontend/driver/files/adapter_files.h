@@ -12,6 +12,7 @@
 #define ADAPTER_CONFIG  "adapter_config.json"
 #define ADAPTER_WEIGHTS "adapter_model.safetensors"
 #define ADAPTER_PREFIX  "base_model.model." /* before the names of modules in the files */
+#define ADAPTER_WRAPPED ".base_layer"       /* behind that of a module around which there is another wrapper */
 
 struct adapter_files {
     VEC(struct lora_given) all;

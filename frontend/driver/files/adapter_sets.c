@@ -28,10 +28,12 @@ static int merge_given(struct lora_given *module, const struct lora_given *given
     if (!module->name) {
         *module = *given;
         module->name = name;
+        module->wraps = -1;
         return 0;
     }
     if (module->set == given->set) return contradiction(diags, given, "there are two matrices for the module of");
-    if (module->inputs != given->inputs || module->outputs != given->outputs)
+    if (module->kind != given->kind || module->count != given->count || module->inputs != given->inputs ||
+        module->outputs != given->outputs)
         return contradiction(diags, given, "adapters have different numbers of inputs or outputs for");
     module->set = given->set;
     if (given->rule.r > module->rule.r) module->rule.r = given->rule.r;
@@ -52,10 +54,10 @@ int adapter_sets_attach(struct graph *graph, const struct adapter_files *files, 
     const struct lora_modules all = lora_modules_of(graph);
     for (int i = 0; i < files->all.n; i++) {
         const struct lora_given *given = &files->all.at[i];
-        const char *found = lora_find(&all, given->name),
+        const char *found = lora_find(&all, given, graph->arena),
                    *name = found ? found : given->name; /* lora_attach reports it */
         int m = 0;
-        while (m < n && strcmp(modules[m].name, name) != 0) m++;
+        while (m < n && (strcmp(modules[m].name, name) != 0 || modules[m].kind != given->kind)) m++;
         if (merge_given(&modules[m], given, name, diags) < 0) return -1;
         if (given->a.dtype == RT_F64) dtype = RT_F64;
         if (m == n) n++;
@@ -64,30 +66,24 @@ int adapter_sets_attach(struct graph *graph, const struct adapter_files *files, 
         struct lora_given *module = &modules[m];
         const int64_t r = (int64_t)module->rule.r;
         module->rule = (struct lora_rule){.r = (double)r, .alpha = (double)r};
-        module->a = place(file, dtype, r, module->inputs, &end);
-        module->b = place(file, dtype, module->outputs, r, &end);
+        module->a = place(file, dtype, module->count * r, module->inputs, &end);
+        module->b = place(file, dtype, module->outputs, module->count * r, &end);
         module->a_bytes = module->b_bytes = NULL;
     }
     return lora_attach(graph, modules, n, diags);
 }
 
-static const struct tensor *matrix_of(const struct graph *graph, const char *module, char matrix) {
-    const char *name = lora_name_of_matrix(graph->arena, module, matrix);
-    int t = 0;
-    while (graph->tensors.at[t].mark != MARK_ADAPTER || strcmp(graph->tensors.at[t].name, name) != 0) t++;
-    return &graph->tensors.at[t];
-}
-
-/* Writes `rows` rows of `columns` values, times `scale`, to the beginning of the matrix in a set. */
-static void put_matrix(unsigned char *set, const struct tensor *matrix, const void *bytes, enum rt_dtype dtype,
-                       int64_t rows, int64_t columns, double scale, struct arena *arena) {
-    const size_t row = (size_t)matrix->dims[1] * rt_dtype_bytes(matrix->stored.dtype);
+/* Writes `rows` rows of `columns` values, times `scale`, to the rows of the matrix in a set from `first` on. */
+static void put_matrix(unsigned char *set, const struct tensor *matrix, int64_t first, const void *bytes,
+                       enum rt_dtype dtype, int64_t rows, int64_t columns, double scale, struct arena *arena) {
+    const int64_t width = tensor_elements(matrix) / matrix->dims[0];
+    const size_t row = (size_t)width * rt_dtype_bytes(matrix->stored.dtype);
     double *values = ARENA_ARRAY(arena, double, columns + 1);
     for (int64_t i = 0; i < rows; i++) {
         rt_convert(values, RT_F64, (const char *)bytes + i * columns * (int64_t)rt_dtype_bytes(dtype), dtype,
                    (size_t)columns);
         for (int64_t k = 0; k < columns; k++) values[k] *= scale;
-        rt_convert(set + matrix->stored.offset + (size_t)i * row, matrix->stored.dtype, values, RT_F64,
+        rt_convert(set + matrix->stored.offset + (size_t)(first + i) * row, matrix->stored.dtype, values, RT_F64,
                    (size_t)columns);
     }
 }
@@ -112,11 +108,16 @@ struct lora_sets adapter_sets_fill(const struct graph *graph, const struct adapt
     unsigned char *bytes = ARENA_ARRAY(arena, unsigned char, count + 1);
     for (int i = 0; i < files->all.n; i++) {
         const struct lora_given *given = &files->all.at[i];
-        const char *module = lora_find(&adapted, given->name);
+        const char *module = lora_find(&adapted, given, arena);
         unsigned char *set = bytes + given->set * sets.stride;
+        const struct tensor *a = &graph->tensors.at[lora_find_matrix(graph, module, given->kind, 'A')];
+        const struct tensor *b = &graph->tensors.at[lora_find_matrix(graph, module, given->kind, 'B')];
         const int64_t r = (int64_t)given->rule.r;
-        put_matrix(set, matrix_of(graph, module, 'A'), given->a_bytes, given->a.dtype, r, given->inputs, 1, arena);
-        put_matrix(set, matrix_of(graph, module, 'B'), given->b_bytes, given->b.dtype, given->outputs, r,
+        const int64_t bytes_of_one = r * given->inputs * (int64_t)rt_dtype_bytes(given->a.dtype);
+        for (int64_t e = 0; e < given->count; e++)
+            put_matrix(set, a, e * a->dims[0] / given->count, (const char *)given->a_bytes + e * bytes_of_one,
+                       given->a.dtype, r, given->inputs, 1, arena);
+        put_matrix(set, b, 0, given->b_bytes, given->b.dtype, given->outputs, r * given->count,
                    lora_scale(&given->rule), arena);
     }
     sets.bytes = bytes;

@@ -165,7 +165,7 @@ static void add_trained_rules(const struct job *job, struct training *training) 
     for (int i = 0; i < job->side.adapters.all.n; i++) {
         const struct lora_given *given = &job->side.adapters.all.at[i];
         struct lora_rule rule = given->rule;
-        rule.globs = lora_find(&adapted, given->name);
+        rule.globs = lora_find(&adapted, given, job->arena);
         rule.text = arena_printf(job->arena, "%s%s", rule.globs, strchr(rule.text, ':'));
         VEC_PUSH(job->arena, &training->loras, rule);
     }
