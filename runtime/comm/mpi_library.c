@@ -129,9 +129,14 @@ static int begin_use(int status, char *why) {
     return RT_OK;
 }
 
+/* How an error calls a rank's use, which differs from the `other`. */
+static const char *name_use(unsigned use, unsigned other) {
+    static const char *const names[] = {"with --comm mpi", "without --comm mpi", "to compile", "with --help"};
+    return use > RT_MPI_HELPS ? "?" : other == RT_MPI_HELPS ? "without --help" : names[use];
+}
+
 /* All ranks gather the same, so all find the same error. */
 static int compare_uses(const struct rt_mpi *mpi, enum rt_mpi_use use, char *why, size_t room) {
-    static const char *const names[] = {"with --comm mpi", "without --comm mpi", "to compile"};
     const unsigned char mine = (unsigned char)use;
     int size = 0, rank = 1;
     snprintf(why, room, "MPI_Comm_size failed");
@@ -143,7 +148,7 @@ static int compare_uses(const struct rt_mpi *mpi, enum rt_mpi_use use, char *why
     const int status = !gathered ? RT_ERROR_SYSTEM : rank < size ? RT_ERROR_MISMATCH : RT_OK;
     if (status == RT_ERROR_MISMATCH)
         snprintf(why, room, "rank %d was started %s, but rank 0 %s: it must be the same on all ranks", rank,
-                 uses[rank] <= RT_MPI_SENDS ? names[uses[rank]] : "?", uses[0] <= RT_MPI_SENDS ? names[uses[0]] : "?");
+                 name_use(uses[rank], uses[0]), name_use(uses[0], uses[rank]));
     free(uses);
     return status;
 }

@@ -56,7 +56,8 @@ struct rt_mpi {
 enum rt_mpi_use {
     RT_MPI_CONNECTS, /* --comm mpi */
     RT_MPI_MEETS,    /* the broadcast of a rendezvous */
-    RT_MPI_SENDS     /* rankc compile --broadcast */
+    RT_MPI_SENDS,    /* rankc compile --broadcast */
+    RT_MPI_HELPS     /* --help of a program */
 };
 
 /* Loads the library of the launcher and calls MPI_Init_thread unless the program has. RT_OK, or RT_ERROR_SYSTEM and

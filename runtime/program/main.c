@@ -443,6 +443,25 @@ void end_job(const struct job *job, const struct failure *failure) {
     _exit(failure->exit);
 }
 
+/* --help. Ranks that MPI's launcher started wait for each other: all of them must ask for help, which rank 0 prints. */
+static int give_help(struct job *job, struct failure *failure) {
+    struct rt_seat seat = {0, 1, 0, 1};
+    struct rt_reason unused;
+    struct rt_mpi mpi;
+    char why[320];
+    const bool meets = rt_mpi_launched() && !is_loopback(job) && rt_seat_from_environment(&seat, &unused);
+    const int met = meets ? rt_mpi_open(&mpi, RT_MPI_HELPS, why, sizeof why) : RT_OK;
+    if (meets && !met) rt_mpi_close(false);
+    job->options.rank = seat.rank;
+    if (met == RT_ERROR_MISMATCH) {
+        failure_set(failure, EXIT_MISMATCH, RT_CODE_KEY, "%s", why);
+        failure->agreed = true;
+        return EXIT_MISMATCH;
+    }
+    if (seat.rank == 0) options_print_help(job->options.program);
+    return rt_printed() ? EXIT_OK : failure_set(failure, EXIT_SYSTEM, RT_CODE_WRITE, "cannot write to standard output");
+}
+
 int rt_main(int argc, char **argv, const struct rt_program *program) {
     struct job job = {.program = program, .segment = -1, .watch = -1};
     struct failure failure = {0};
@@ -450,8 +469,8 @@ int rt_main(int argc, char **argv, const struct rt_program *program) {
     signal(SIGXFSZ, SIG_IGN); /* so does a file at the size limit (RLIMIT_FSIZE) */
     int exit = options_parse(&job.options, argc, argv, &failure);
     if (!exit && job.options.help) {
-        options_print_help(job.options.program);
-        exit = rt_printed() ? EXIT_OK : EXIT_SYSTEM;
+        exit = give_help(&job, &failure);
+        end_rank(&job, &failure);
         options_free(&job.options);
         return exit;
     }

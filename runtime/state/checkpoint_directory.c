@@ -1,8 +1,10 @@
 /* Directories of checkpoints: Note [Directory of checkpoints] in checkpoint.h. */
 #include "state/checkpoint.h"
 
+#include "base/io/file.h"
 #include "base/io/lock_owner.h"
 #include "comm/comm_shared.h"
+#include "core/handshake.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -13,6 +15,7 @@
 #include <sys/file.h>
 #include <sys/random.h>
 #include <sys/stat.h>
+#include <sys/utsname.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -37,10 +40,9 @@ static void sync_above(int fd) {
 int checkpoint_open(struct rt *rt, struct checkpoint_directory *out, const char *path, bool create) {
     *out = (struct checkpoint_directory){.path = strdup(path), .fd = -1, .lock = -1};
     if (!out->path) return rt_fail_memory(rt);
-    const bool created = create && mkdir(path, 0777) == 0;
-    if (create && !created && errno != EEXIST) return fail_path(rt, RT_CODE_WRITE, "create", path);
+    if (create && !rt_make_directories(path)) return fail_path(rt, RT_CODE_WRITE, "create", path);
     out->fd = open(path, OPEN_DIRECTORY);
-    if (created && out->fd >= 0) sync_above(out->fd);
+    if (create && out->fd >= 0) sync_above(out->fd);
     if (out->fd >= 0) return RT_OK;
     if (create || errno != ENOENT) return fail_path(rt, RT_CODE_OPEN, "open", path);
     return rt_fail_code(rt, RT_ERROR_SYSTEM, RT_CODE_OPEN, "'%s' contains no checkpoint", rt_quote_text(path).text);
@@ -263,6 +265,7 @@ int checkpoint_lock(struct rt *rt, struct checkpoint_directory *directory) {
     for (int tries = 0; directory->lock < 0; tries++) RT_TRY(try_lock(rt, directory, path, tries));
     /* the owner is the process that ends the job when killed: the launcher if there is one */
     rt_lock_sign(directory->lock, getenv(RT_SHM_FD_VARIABLE) ? getppid() : getpid());
+    fsync(directory->lock); /* ranks on other hosts read it */
     remove_unfinished(directory);
     return RT_OK;
 }
@@ -279,6 +282,38 @@ static int hold(struct rt *rt, const char *path, bool create) {
     return status;
 }
 
+/* The hash of the record in the directory's lock file; zeros: there is none. */
+static void hash_owner(const char *path, char hash[RT_HASH_HEX]) {
+    struct rt_lock_owner owner = {0};
+    const int directory = open(path, OPEN_DIRECTORY);
+    const int lock =
+        directory < 0 ? -1 : openat(directory, CHECKPOINT_LOCK, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    memset(hash, 0, RT_HASH_HEX);
+    if (lock >= 0 && rt_lock_read(lock, &owner)) rt_hash_bytes(&owner, sizeof owner, hash);
+    if (lock >= 0) close(lock);
+    if (directory >= 0) close(directory);
+}
+
+/* Collective, once rank 0 has signed the lock file: the ranks that write checkpoints must see that file. Their paths
+ * may differ, and equal paths of two hosts may be two directories. */
+static int compare_directories(struct rt *rt, const char *path) {
+    char first[RT_HASH_HEX], mine[RT_HASH_HEX], shown[RT_QUOTE_BYTES + 300], *whole = realpath(path, NULL);
+    struct utsname host = {0};
+    struct rt_terms terms = {0};
+    hash_owner(path, first);
+    int status = rt->comm->driver->broadcast(rt->comm, first, sizeof first, 0);
+    if (!status) {
+        hash_owner(path, mine);
+        uname(&host);
+        snprintf(shown, sizeof shown, "'%s' on %s", rt_quote_text(whole ? whole : path).text, host.nodename);
+        rt_terms_add(&terms, "--checkpoint-dir", rt->unit > 0 ? first : mine, shown);
+    }
+    status = status ? rt_fail_comm(rt, rt->comm, status) : rt_agree(rt, &terms);
+    rt_terms_free(&terms);
+    free(whole);
+    return status;
+}
+
 int rt_hold_checkpoints(struct rt *rt, const char *directory, bool create) {
     RT_NEEDS(rt, rt);
     RT_NEEDS(rt, directory);
@@ -292,8 +327,7 @@ int rt_hold_checkpoints(struct rt *rt, const char *directory, bool create) {
         rt->comm->driver->abort(rt->comm); /* ends the other ranks' waits */
         return status;
     }
-    status = rt->comm->driver->barrier(rt->comm);
-    return status ? rt_fail_comm(rt, rt->comm, status) : RT_OK;
+    return compare_directories(rt, directory);
 }
 
 void rt_release_checkpoints(struct checkpoint_directory *held) {

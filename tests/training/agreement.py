@@ -38,7 +38,8 @@ CASES = {
     "--lr": [(DIFFERS, {}, None, "0.1"), (DIFFERS, {}, "0.5", "0.25")],
     "--accumulate": [(DIFFERS, {}, "2", "4")],
     "--shuffle": [(DIFFERS, {}, "0", None), (DIFFERS, {}, "4", "5")],
-    "--checkpoint-dir": [(DIFFERS, {}, None, "{work}/one")],
+    "--checkpoint-dir": [(DIFFERS, {}, None, "{work}/one"), (DIFFERS, {"--resume": "auto"}, "{work}/kept", "{work}/two"),
+                         (DIFFERS, {}, "{work}/two", "{work}/kept"), (OWN, {"--resume": "auto"}, "{work}/kept", "{work}/same/../kept")],
     "--checkpoint-every": [(DIFFERS, SAVING, None, "1")],
     "--keep": [(DIFFERS, SAVING, "1", "2")],
     "--resume": [(DIFFERS, SAVING, "latest", "2")],
@@ -89,7 +90,7 @@ CASES = {
     "--stall-timeout": [(OWN, {}, "30", "60")],
     "--kernels": [(DIFFERS, {}, "reference", None), (OWN, {}, "auto", None)],
     "--directory": [(OWN, {}, "{work}/model/_/.", None)],
-    "--help": [],
+    "--help": [(MEETING, {}, None, True), (MEETING, {}, True, None)],
 }
 
 
