@@ -343,7 +343,7 @@ static bool read_lists(struct dump *d, const struct rt_json *root) {
 }
 
 static bool make_directory(struct dump *d, const char *path) {
-    if (mkdir(path, 0777) == 0 || errno == EEXIST) return true;
+    if (rt_make_directories(path)) return true;
     fail_with(d->self, EXIT_SYSTEM, RT_CODE_WRITE, "cannot make directory '%s': %s", rt_quote_text(path).text,
               strerror(errno));
     d->failed = true;
@@ -367,14 +367,9 @@ static void encode_name(char *out, const char *name, int number) {
 static bool place_directory(struct dump *d, char *path, bool of_micro) {
     char full[PATH_MOST];
     int n = snprintf(path, PATH_MOST, "step_%lld", (long long)d->step);
-    for (int part = 0; part < 3; part++) {
-        if (part == 1 && of_micro) n += snprintf(path + n, PATH_MOST - (size_t)n, "/micro_%lld", (long long)d->micro);
-        if (part == 2) n += snprintf(path + n, PATH_MOST - (size_t)n, "/rank_%d", d->rt->rank);
-        if (part == 1 && !of_micro) continue;
-        if (snprintf(full, sizeof full, "%s/%s", d->directory, path) >= (int)sizeof full) return false;
-        if (!make_directory(d, full)) return false;
-    }
-    return true;
+    if (of_micro) n += snprintf(path + n, PATH_MOST - (size_t)n, "/micro_%lld", (long long)d->micro);
+    snprintf(path + n, PATH_MOST - (size_t)n, "/rank_%d", d->rt->rank);
+    return snprintf(full, sizeof full, "%s/%s", d->directory, path) < (int)sizeof full && make_directory(d, full);
 }
 
 static bool write_line(struct dump *d, struct rt_json_writer *w) {

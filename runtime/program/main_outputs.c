@@ -109,18 +109,7 @@ static void name_file(char (*files)[NAME_MAX + 1], int index, const char *name) 
 }
 
 int outputs_directory(const char *path, struct failure *failure) {
-    char part[PATH_MAX];
-    int length = snprintf(part, sizeof part, "%s", path);
-    if (length <= 0 || length >= (int)sizeof part)
-        return failure_set(failure, EXIT_SYSTEM, RT_CODE_WRITE, "--output-dir is empty or too long");
-    for (char *slash = strchr(part + 1, '/'); slash; slash = strchr(slash + 1, '/')) {
-        *slash = 0;
-        mkdir(part, 0777);
-        *slash = '/';
-    }
-    struct stat status;
-    if (mkdir(part, 0777) == 0 || (errno == EEXIST && stat(part, &status) == 0 && S_ISDIR(status.st_mode)))
-        return EXIT_OK;
+    if (rt_make_directories(path)) return EXIT_OK;
     return failure_set(failure, EXIT_SYSTEM, RT_CODE_WRITE, "cannot create the directory '%s': %s",
                        rt_quote_text(path).text, strerror(errno));
 }

@@ -110,7 +110,7 @@ static int write_files(struct to_peft *p, const char *out) {
         tensors[n++] = named(p, i, 'A');
         tensors[n++] = named(p, i, 'B');
     }
-    if (mkdir(out, 0777) < 0 && errno != EEXIST) return diag_errno(cli->diags, 611, NULL, "create", out);
+    if (!rt_make_directories(out)) return diag_errno(cli->diags, 611, NULL, "create", out);
     if (checkpoint_write_tensors(cli, p->from, arena_printf(cli->arena, "%s/" ADAPTER_WEIGHTS, out), tensors, n) < 0)
         return -1;
     const struct rt_piece piece = {config, strlen(config)};

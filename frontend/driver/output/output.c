@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "frontend/driver/output/temporary.h"
+#include "runtime/base/io/file.h"
 
 static int fail(struct output *output, const char *what, const char *path) {
     int reason = errno;
@@ -16,24 +17,9 @@ static int fail(struct output *output, const char *what, const char *path) {
                       strerror(reason));
 }
 
-static int make_directory(struct output *output, const char *path) {
-    struct stat info;
-    if (mkdir(path, 0777) == 0) return 0;
-    if (errno == EEXIST && stat(path, &info) == 0 && S_ISDIR(info.st_mode)) return 0;
-    if (errno == EEXIST) errno = ENOTDIR;
-    return fail(output, "create directory", path);
-}
-
 /* Creates the directory and its parents. */
 static int make_directories(struct output *output, const char *path) {
-    char *copy = arena_strdup(output->arena, path);
-    for (char *c = copy + 1; *c; c++) {
-        if (*c != '/') continue;
-        *c = 0;
-        if (make_directory(output, copy) < 0) return -1;
-        *c = '/';
-    }
-    return make_directory(output, copy);
+    return rt_make_directories(path) ? 0 : fail(output, "create directory", path);
 }
 
 /* Removes a file or tree. Symbolic links are removed, not followed. A missing path is no error. */
@@ -154,12 +140,10 @@ struct output_stream {
 /* The full path of `path` in the staging directory, whose parents are created; NULL after a diagnostic. */
 static const char *stage_path(struct output *output, const char *path) {
     char *full = arena_printf(output->arena, "%s/%s", output->staging, path);
-    for (char *c = full + strlen(output->staging) + 1; *c; c++) {
-        if (*c != '/') continue;
-        *c = 0;
-        if (make_directory(output, full) < 0) return NULL;
-        *c = '/';
-    }
+    char *slash = strrchr(full, '/');
+    *slash = 0;
+    if (make_directories(output, full) < 0) return NULL;
+    *slash = '/';
     return full;
 }
 

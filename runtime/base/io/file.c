@@ -268,6 +268,29 @@ bool rt_file_create_at(int directory, const char *path, const struct rt_piece *p
     return rt_file_end(&file, why);
 }
 
+/* True if the directory was made or is there; else errno. */
+static bool make_directory(const char *path) {
+    struct stat info;
+    if (mkdir(path, 0777) == 0) return true;
+    const int error = errno;
+    const bool exists = stat(path, &info) == 0;
+    errno = error == EEXIST ? ENOTDIR : error;
+    return exists && S_ISDIR(info.st_mode);
+}
+
+bool rt_make_directories(const char *path) {
+    char part[PATH_MAX];
+    const int length = snprintf(part, sizeof part, "%s", path);
+    bool made = length < (int)sizeof part;
+    if (!made) errno = ENAMETOOLONG;
+    for (char *slash = length ? strchr(part + 1, '/') : NULL; slash && made; slash = strchr(slash + 1, '/')) {
+        *slash = 0;
+        made = make_directory(part);
+        *slash = '/';
+    }
+    return made && make_directory(part);
+}
+
 bool rt_file_sync_directory(int directory, const char *path, struct rt_reason *why) {
     if (fsync(directory) == 0) return true;
     return rt_refuse_errno(why, errno, "cannot write '%s'", rt_quote_text(path).text);

@@ -68,6 +68,9 @@ bool rt_file_end(struct rt_new_file *file, struct rt_reason *why);
 bool rt_file_create_at(int directory, const char *path, const struct rt_piece *pieces, int64_t npieces,
                        struct rt_reason *why);
 
+/* Creates the directory, and those above it; false with errno. An existing one is no error. */
+bool rt_make_directories(const char *path);
+
 /* Syncs the entries of an open directory to disk; messages print `path`. */
 bool rt_file_sync_directory(int directory, const char *path, struct rt_reason *why);
 
