@@ -93,8 +93,10 @@ DIMS_FN(dims_dequant_matmul) {
     const enum rt_dtype codes = rt_dtype_by_name(attr_text(node, "codes", ""));
     const bool turned = attr_int(node, "trans_b", 0), across = attr_int(node, "across", 0);
     const int along = turned != across; /* the dimension of stored weights in which indices share scales */
-    if (codes == RT_DTYPE_NONE || rt_dtype_bits(codes) == 6) return refuse(dims, why, "no type of codes");
-    const int64_t per_byte = rt_dtype_bits(codes) < 8 && w->dtype == RT_U8 ? 8 / rt_dtype_bits(codes) : 1;
+    const int bits = codes == RT_DTYPE_NONE ? 0 : rt_dtype_bits(codes);
+    if (!bits || bits == 6 || (bits > 8 && rt_dtypes[codes].kind != RT_KIND_HALF))
+        return refuse(dims, why, "no type of codes");
+    const int64_t per_byte = bits < 8 && w->dtype == RT_U8 ? 8 / bits : 1;
     if (x->ndim < 1 || w->ndim != 2 || scale->ndim != 2 || (w->dtype != codes && per_byte == 1))
         return refuse(dims, why, "the operands are no matrices of %s", rt_dtypes[codes].name);
     const int64_t extent[] = {w->dims[0], w->dims[1] * per_byte}, groups = scale->dims[along];

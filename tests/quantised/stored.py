@@ -90,9 +90,10 @@ def memory_failures(rankc, work):
 
 
 def odd_failures(rankc, work):
-    """Of a weight that is not finite no result is finite, and others are as they were."""
+    """Of a weight that is not finite no result is finite, and others are as they were, also of the largest f32."""
     a = np.random.default_rng(3).standard_normal((64, 6)).astype("f4")
     a[3, 2], a[40, 4] = np.inf, np.nan
+    a[5, 0], a[9, 5] = np.finfo("f4").max, np.finfo("f4").min
     graph = helper.make_graph([helper.make_node("MatMul", ["x", "a"], ["y"])], "net",
                               [helper.make_tensor_value_info("x", TensorProto.FLOAT, [2, 64])],
                               [helper.make_tensor_value_info("y", TensorProto.FLOAT, [2, 6])], [numpy_helper.from_array(a, "a")])

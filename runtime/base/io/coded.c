@@ -31,8 +31,9 @@ static int64_t least(int64_t a, int64_t b) {
     return a < b ? a : b;
 }
 
-/* Of elements as far from 0 as others, the first counts. NaN if one is not finite, so that results are not either. The
- * bits of magnitudes are ordered as the numbers are. */
+/* Of elements as far from 0 as others, the first counts. NaN if one is not finite, so that results are not either. That
+ * of a finite one makes no code infinite, though it is rounded. The bits of magnitudes are ordered as the numbers are.
+ */
 static float scale_of(const struct form *form, const float *value, int64_t count) {
     int32_t above = 0, below = 0, bits;
     for (int64_t i = 0; i < count; i++) {
@@ -51,7 +52,8 @@ static float scale_of(const struct form *form, const float *value, int64_t count
         negative = value[i] < 0;
         break;
     }
-    return (negative && !form->magnitude ? -far : far) / form->divisor;
+    const float scale = (negative && !form->magnitude ? -far : far) / form->divisor;
+    return isinf(scale * form->divisor) ? nextafterf(scale, 0) : scale;
 }
 
 /* The code as it is stored; of NaN, the least. Halves are rounded away from 0: the float below 1/2 with the number's

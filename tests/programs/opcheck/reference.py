@@ -67,7 +67,7 @@ def unpack(x, a):
 def dequant_matmul(x, w, scale, *rest):
     """Weights (k, n) or, with trans_b, (n, k); scales and zero points per group along k, or, with across, along n."""
     a, zero = rest[-1], rest[0] if len(rest) > 1 else rest[-1]["offset"]
-    width = int(a["codes"].lstrip("bfiu"))
+    width = int(re.search(r"\d+", a["codes"])[0])
     codes = unpack(w, {"to": a["codes"]}).astype("f8") if width < 8 else w.astype("f8")
     if width < 8 and a["codes"][0] == "i":
         codes = np.where(codes >= 2 ** (width - 1), codes - 2 ** width, codes)
@@ -130,6 +130,30 @@ def decoded(codes, form):
 
 def scaled_matmul(a, b, unscale_a, unscale_b, attributes):
     return decoded(a, attributes["a"]) @ decoded(b, attributes["b"]).T * unscale_a * unscale_b
+
+
+def values_of_moments(has_sign):
+    """create_dynamic_map of bitsandbytes 0.45, with signed=has_sign, max_exponent_bits=7 and total_bits=8."""
+    values = [0.0, 1.0]
+    for i in range(7):
+        ends = np.linspace(0.1, 1, 2 ** (i + 1 - has_sign) + 1)
+        means = 10.0 ** (i - 6) * (ends[:-1] + ends[1:]) / 2
+        values += [*means, *-means] if has_sign else [*means]
+    return np.array(sorted(values), "f4").astype("f8")
+
+
+def dequantize_blocks(codes, scales, a):
+    return values_of_moments(a["has_sign"])[codes] * np.repeat(scales, 256).reshape(codes.shape)
+
+
+def quantize_blocks(codes, scales, x, *rest):
+    """Codes of the nearest values, and the largest magnitude of each 256 elements."""
+    if len(rest) > 1 and not rest[0]:
+        return codes, scales
+    blocks = x.reshape(-1, 256)
+    most = abs(blocks).max(1, keepdims=True)
+    distance = abs((blocks / most)[..., None] - values_of_moments(rest[-1]["has_sign"]))
+    return distance.argmin(-1).astype("u1").reshape(codes.shape), most.reshape(scales.shape)
 
 
 def padded(x, a, value):
@@ -957,4 +981,6 @@ REFERENCE = {
     "Detach": lambda x, a: x,
     "Whole": lambda x, a: x,
     "ScaledMatMul": scaled_matmul,
+    "DequantizeBlocks": dequantize_blocks,
+    "QuantizeBlocks": quantize_blocks,
 }
