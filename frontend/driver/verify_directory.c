@@ -67,8 +67,11 @@ static int check_files(const struct check *check) {
         struct rt_reason why;
         if (!path || !hash || path[0] == '/' || strstr(path, ".."))
             return diag_error(check->diags, 803, EXIT_MALFORMED, check->dir, "manifest.json: bad entry in files");
-        if (!rt_hash_file_below(check->dir, path, hex, &why)) return unreadable(check, path, &why);
-        if (strcmp(hex, hash) != 0)
+        const bool read = rt_hash_file_below(check->dir, path, hex, &why);
+        if (!read && why.kind != RT_REASON_SYSTEM) return unreadable(check, path, &why);
+        if (!read)
+            diag_error(check->diags, 802, EXIT_MISMATCH, check->dir, "%s", why.text);
+        else if (strcmp(hex, hash) != 0)
             diag_error(check->diags, 802, EXIT_MISMATCH, path_in(check, path),
                        "the file was modified after it was generated");
     }

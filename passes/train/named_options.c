@@ -7,6 +7,27 @@
 
 #include "ir/base/str.h"
 
+static const char switch_words[] = "false|true", switch_numbers[] = "0|1";
+
+/* The number of the word among those that "|" separates; -1: it is none of them. */
+static int word_number(const char *words, const char *word) {
+    const size_t length = strlen(word);
+    for (int i = 0;; i++) {
+        const size_t next = strcspn(words, "|");
+        if (next == length && strncmp(words, word, length) == 0) return i;
+        if (!words[next]) return -1;
+        words += next + 1;
+    }
+}
+
+/* Of the option that is being started. */
+static void set_words(struct named_options *options, const char *words) {
+    const int number = word_number(switch_words, words);
+    options->at[options->n].is_switch = number >= 0;
+    options->at[options->n].words = number >= 0 ? switch_words : words;
+    options->at[options->n].value = number >= 0 ? number : 0;
+}
+
 void named_options_start(struct named_options *options, const char *option, const char *row, const char *takes,
                          struct arena *arena) {
     *options = (struct named_options){.option = option, .row = row, .takes = takes};
@@ -17,8 +38,7 @@ void named_options_start(struct named_options *options, const char *option, cons
         if (options->n == NAMED_OPTIONS_MAX) BUG("%s takes more than %d numbers", row, NAMED_OPTIONS_MAX);
         options->at[options->n].name = arena_copy(arena, at, name);
         options->at[options->n].value = at[name] == '=' ? strtod(at + name + 1, &end) : NAN;
-        if (at[name] == '=' && end == at + name + 1)
-            options->at[options->n].words = arena_copy(arena, end, length - name - 1);
+        if (at[name] == '=' && end == at + name + 1) set_words(options, arena_copy(arena, end, length - name - 1));
         options->at[options->n].least = *end == '>' ? strtod(end + 1, &end) : NAN;
         options->at[options->n++].below = *end == '<' ? strtod(end + 1, &end) : INFINITY;
         at += length;
@@ -48,17 +68,6 @@ static int refuse_name(const struct named_options *options, const char *word, st
     return diag_note(diags, "its options are %s", *options->takes ? options->takes : "none");
 }
 
-/* The number of the word among those that "|" separates; -1: it is none of them. */
-static int word_number(const char *words, const char *word) {
-    const size_t length = strlen(word);
-    for (int i = 0;; i++) {
-        const size_t next = strcspn(words, "|");
-        if (next == length && strncmp(words, word, length) == 0) return i;
-        if (!words[next]) return -1;
-        words += next + 1;
-    }
-}
-
 static int refuse_value(const struct named_options *options, int i, const char *value, double least,
                         struct diags *diags) {
     const char *bound = "", *below = "";
@@ -83,7 +92,8 @@ int named_options_set(struct named_options *options, const char *text, size_t le
     while (i < options->n && strcmp(options->at[i].name, name) != 0) i++;
     if (i == options->n) return refuse_name(options, name, diags);
     if (options->at[i].words) {
-        const int word = word_number(options->at[i].words, value);
+        int word = word_number(options->at[i].words, value);
+        if (word < 0 && options->at[i].is_switch) word = word_number(switch_numbers, value);
         return word < 0 ? refuse_value(options, i, value, least, diags) : (options->at[i].value = word, 0);
     }
     if (!isnan(options->at[i].least)) least = options->at[i].least;

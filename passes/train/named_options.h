@@ -18,12 +18,14 @@ struct named_options {
         double least;      /* a lower bound; NAN: that of the call */
         double below;      /* an exclusive upper bound; INFINITY: none */
         const char *words; /* "one|other": the value is the number of the word, from 0; NULL: it is a number */
+        bool is_switch;    /* words are those of switch_words */
     } at[NAMED_OPTIONS_MAX];
 };
 
 /* Sets the options of a row to their defaults. `takes`: "name=default", "name=default<bound" where values must be less
  * than the bound, "name=default>bound" where they may be as small as that, "name=word|other" where they are words, the
- * default first, or "name" of an option that must be given; separated by blanks. */
+ * default first, "name=false" or "name=true" of a switch, which also takes 0 and 1, or "name" of an option that must be
+ * given; separated by blanks. */
 void named_options_start(struct named_options *options, const char *option, const char *row, const char *takes,
                          struct arena *arena);
 

@@ -1,9 +1,11 @@
 /* Parses the training options of the command line: optimizer, learning-rate schedule, rules for parameters. */
 #include <fnmatch.h>
 #include <math.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "ir/base/str.h"
 #include "ir/expr/expr.h"
 #include "passes/train/roles.h"
 #include "passes/train/training.h"
@@ -148,10 +150,6 @@ int lr_schedule_parse(struct rt_lr_schedule *schedule, const char *text, struct 
     return diag_error(diags, 205, EXIT_USAGE, "--lr-schedule", "%s", why.text);
 }
 
-static bool is_word(const char *at, size_t length, const char *word) {
-    return length == strlen(word) && strncmp(at, word, length) == 0;
-}
-
 /* Gives the rule another optimizer than the others', with its defaults and their learning rate. */
 static int start_with(struct parameter_rule *rule, const char *name, const struct training *training,
                       struct arena *arena, struct diags *diags) {
@@ -161,17 +159,62 @@ static int start_with(struct parameter_rule *rule, const char *name, const struc
     return 0;
 }
 
+/* What --param says of parameters beside options of their optimizer. */
+static const struct word {
+    const char *word;
+    size_t field; /* of struct parameter_rule, a bool */
+} words_of_rules[] = {{"frozen", offsetof(struct parameter_rule, frozen)},
+                      {"train", offsetof(struct parameter_rule, train)},
+                      {"whole", offsetof(struct parameter_rule, whole)},
+                      {"moments_dtype=f32", offsetof(struct parameter_rule, moments_f32)}};
+enum { WORDS_OF_RULES = sizeof words_of_rules / sizeof *words_of_rules };
+
+static bool reads_word(struct parameter_rule *rule, const char *text) {
+    for (int i = 0; i < WORDS_OF_RULES; i++)
+        if (strcmp(text, words_of_rules[i].word) == 0) return *(bool *)((char *)rule + words_of_rules[i].field) = true;
+    return false;
+}
+
 /* "padding_idx=N" */
-static bool reads_padding(struct parameter_rule *rule, const char *at, size_t length) {
+static bool reads_padding(struct parameter_rule *rule, const char *text) {
     static const char key[] = "padding_idx=";
     char *end = NULL;
-    if (length < sizeof key || strncmp(at, key, sizeof key - 1) != 0) return false;
-    rule->padding = strtoll(at + sizeof key - 1, &end, 10);
-    return rule->pads = end == at + length;
+    if (strncmp(text, key, sizeof key - 1) != 0) return false;
+    rule->padding = strtoll(text + sizeof key - 1, &end, 10);
+    return rule->pads = end > text + sizeof key - 1 && !*end;
+}
+
+/* E0205 for a key that has one value only, or another spelling of what --param takes; false: it is neither. */
+static bool refuses_word(const char *text, struct diags *diags) {
+    static const char *const keys[][2] = {{"moments_dtype=", "f32"}, {"padding_idx=", "the number of a row"}};
+    const char *names[WORDS_OF_RULES + 1] = {NULL};
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
+        const size_t length = strlen(keys[i][0]);
+        if (strncmp(text, keys[i][0], length) != 0) continue;
+        diag_error(diags, 205, EXIT_USAGE, "--param", "%.*s must be %s, not %s", (int)length - 1, keys[i][0],
+                   keys[i][1], diag_quote(diags, text + length));
+        return true;
+    }
+    for (int i = 0; i < WORDS_OF_RULES; i++) names[i] = words_of_rules[i].word;
+    const char *near = strchr(text, '=') ? NULL : str_nearest(text, names);
+    if (near)
+        diag_error(diags, 205, EXIT_USAGE, "--param", "%s is unknown; did you mean '%s'?", diag_quote(diags, text),
+                   near);
+    return near != NULL;
+}
+
+/* One of the options behind the colon; the first may choose the optimizer. */
+static int read_rule(struct parameter_rule *rule, const char *text, bool first, const struct training *training,
+                     struct arena *arena, struct diags *diags) {
+    static const char optimizer[] = "optimizer=";
+    rule->own_lr = rule->own_lr || strncmp(text, "lr=", 3) == 0;
+    if (first && strncmp(text, optimizer, sizeof optimizer - 1) == 0 && text[sizeof optimizer - 1])
+        return start_with(rule, text + sizeof optimizer - 1, training, arena, diags);
+    if (reads_word(rule, text) || reads_padding(rule, text)) return 0;
+    return refuses_word(text, diags) ? -1 : named_options_set(&rule->optimizer.options, text, strlen(text), 0, diags);
 }
 
 int parameter_rule_add(struct training *training, const char *text, struct arena *arena, struct diags *diags) {
-    static const char optimizer[] = "optimizer=";
     const char *colon = strrchr(text, ':'); /* the last colon: names may contain colons, options do not */
     struct parameter_rule rule = {.text = text, .optimizer = training->optimizer};
     if (!colon || colon == text)
@@ -182,21 +225,8 @@ int parameter_rule_add(struct training *training, const char *text, struct arena
     rule.pattern = arena_copy(arena, text, (size_t)(colon - text));
     rule.optimizer.options.option = "--param";
     for (const char *at = colon + 1; at;) {
-        size_t length = strcspn(at, ",");
-        const bool frozen = is_word(at, length, "frozen"), train = is_word(at, length, "train");
-        const bool whole = is_word(at, length, "whole"), wide = is_word(at, length, "moments_dtype=f32");
-        if (at == colon + 1 && length > strlen(optimizer) && strncmp(at, optimizer, strlen(optimizer)) == 0) {
-            if (start_with(&rule, arena_copy(arena, at + strlen(optimizer), length - strlen(optimizer)), training,
-                           arena, diags) < 0)
-                return -1;
-        } else if (!frozen && !train && !whole && !wide && !reads_padding(&rule, at, length) &&
-                   named_options_set(&rule.optimizer.options, at, length, 0, diags) < 0)
-            return -1;
-        rule.frozen = rule.frozen || frozen;
-        rule.train = rule.train || train;
-        rule.whole = rule.whole || whole;
-        rule.moments_f32 = rule.moments_f32 || wide;
-        rule.own_lr = rule.own_lr || strncmp(at, "lr=", 3) == 0;
+        const size_t length = strcspn(at, ",");
+        if (read_rule(&rule, arena_copy(arena, at, length), at == colon + 1, training, arena, diags) < 0) return -1;
         at = at[length] ? at + length + 1 : NULL;
     }
     if (rule.frozen && rule.train)

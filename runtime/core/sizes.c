@@ -32,7 +32,9 @@ bool rt_size_fits(const struct rt_size *size, int64_t value) {
 }
 
 void rt_size_range(const struct rt_size *size, char *text, size_t room) {
-    if (size->step == 1)
+    if (size->least == size->most)
+        snprintf(text, room, "%" PRId64, size->most);
+    else if (size->step == 1)
         snprintf(text, room, "%" PRId64 " to %" PRId64, size->least, size->most);
     else
         snprintf(text, room, "%" PRId64 " to %" PRId64 " in steps of %" PRId64, size->least, size->most, size->step);

@@ -217,7 +217,7 @@ int64_t feeder_rows(struct feeder *feeder, int64_t rows) {
     if (rows <= size.most) return size.least + (rows - size.least + size.step - 1) / size.step * size.step;
     rt_size_range(&size, range, sizeof range);
     fail_with(feeder->self, EXIT_LIMIT, RT_CODE_INPUT,
-              "there are %" PRId64 " prompts, but the program was compiled for %s rows of input '%s'", rows, range,
+              "there are %" PRId64 " prompts, but the program was compiled for %s (rows of input '%s')", rows, range,
               rt_quote_text(ids_name(feeder)).text);
     return -1;
 }
@@ -229,7 +229,7 @@ int64_t feeder_count(struct feeder *feeder, int64_t left) {
     if (left >= size.least) return size.least + (left - size.least) / size.step * size.step;
     rt_size_range(&size, range, sizeof range);
     fail_with(feeder->self, EXIT_LIMIT, RT_CODE_INPUT,
-              "a step of %" PRId64 " token%s is needed, but the program was compiled for %s columns of input '%s'",
+              "a step of %" PRId64 " token%s is needed, but the program was compiled for %s (columns of input '%s')",
               left, left == 1 ? "" : "s", range, rt_quote_text(ids_name(feeder)).text);
     return -1;
 }

@@ -322,7 +322,10 @@ static int open_source(struct rt *rt, struct source *source, const struct rt_jso
     struct rt_reason why;
     const bool open = name[0] == '/' ? rt_reader_open(&source->file, name, &why)
                                      : rt_reader_open_below(&source->file, rt->internal->directory, name, &why);
-    return open ? check_source(rt, name, entry, &source->file) : fail_reason(rt, name, &why);
+    if (open) return check_source(rt, name, entry, &source->file);
+    if (name[0] == '/' || why.kind != RT_REASON_SYSTEM) return fail_reason(rt, name, &why);
+    return rt_fail_code(rt, RT_ERROR_MISMATCH, RT_CODE_SOURCE_CHANGED, "the program's directory is incomplete: %s",
+                        why.text);
 }
 
 /* location.json may be rewritten when a model moves; its hashes must be those of the model that manifest.json records.

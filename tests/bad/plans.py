@@ -299,11 +299,17 @@ ROWS = [
     training("G12 param optimizer unknown", r"E0202\].*unknown optimizer 'adamy'", "--param", "*:optimizer=adamy"),
     training("G12 param optimizer last", r"E0205\].*no option 'optimizer'", "--param", "*:lr=1,optimizer=sgd"),
     training("G12 nesterov right", "", "--optimizer", "sgd:momentum=0.9,nesterov=1", exit=0),
+    *[training(f"G12 {o} right", "", "--optimizer", o, exit=0) for o in ("adam:amsgrad=true", "muon:nesterov=false")],
+    *[training(f"G12 {o}", r"E0205\].*must be one of false\|true", "--optimizer", o) for o in ("adam:amsgrad=2", "sgd:nesterov=", "rmsprop:centered=yes")],
     *[training(f"G12 {o}", r"E0205\].*momentum > 0 && dampening == 0", "--optimizer", o)
       for o in ("sgd:nesterov=1", "sgd:momentum=0.9,dampening=0.1,nesterov=1")],
     training("G12 param nesterov", r"E0205\].*momentum > 0", "--param", "*:nesterov=1", "--optimizer", "sgd"),
     *[training(f"G12 param {o}", r"E0205\]", "--param", f"*:{o}")
       for o in ("lr=nan", "lr=1e39", "weight_decay=-1", "beta1=1", "")],
+    training("G12 param moments", r"E0205\].*moments_dtype must be f32, not 'f16'", "--param", "*:moments_dtype=f16"),
+    training("G12 param padding", r"E0205\].*padding_idx must be the number of a row, not '1x'", "--param", "*:padding_idx=1x"),
+    training("G12 param word", r"E0205\].*did you mean 'frozen'", "--param", "*:frozn"),
+    training("adapter option", r"E0205\].*an adapter has no option 'nme=x'", "--adapter", "adapter:nme=x"),
     training("G12 unknown", r"E0202\]", "--optimizer", "adamz"),
     *[training(f"G12 schedule {s}", r"E020[25]\]", "--lr-schedule", s)
       for s in ("sine", "cosine", "cosine:steps=nan", "cosine:steps=1.5", "cosine:steps=10,warmup=10",

@@ -242,7 +242,7 @@ def names(programs, work):
 
 REFUSED = [  # exit status, what the message has, words
     (5, "need 84 places in the caches, which have 80", ["--prompt", "owl owl owl", "--max-new-tokens", 81]),
-    (5, "5 prompts, but the program was compiled for 1 to 4 rows", ["--prompt", "owl"] * 5),
+    (5, "5 prompts, but the program was compiled for 1 to 4 (rows of input 'input_ids')", ["--prompt", "owl"] * 5),
     (2, "there is no prompt", []),
     (2, "exclude each other", ["--prompt", "owl", "--input", f"input_ids={HERE}/no.npy"]),
     (6, "cannot open", ["--input", f"input_ids={HERE}/no.npy"]),
@@ -417,6 +417,8 @@ def signals(programs, work):
     dims = ["--dim", "batch=1", "--dim", "sequence=1..16", "--dim", "past_sequence=0..200000"]
     bare = shutil.copy(DECODER / "model.onnx", f"{work}/long.onnx")
     program = programs.compile(*PLANS["tp2"], model=bare, dims=dims)
+    said = programs.generate(program, *prompts(work, [[1], [2]]), status=5).stderr
+    expect("2 prompts, but the program was compiled for 1 (rows" in said, said)
     words = [*prompts(work, REFERENCES["one"]["prompts"]), "--max-new-tokens", 190000]
     for number in (signal.SIGINT, signal.SIGTERM):
         running, _ = begin(programs, program, work, *words)

@@ -116,6 +116,17 @@ def model_changed(program, work):
     expect("--weights copy" in done.stderr, done.stderr)
 
 
+def constants_missing(program, work):
+    """A file that the result lacks is missing in its directory, whatever location.json says of the model."""
+    model = os.path.join(MODELS, "gpt2", "model.onnx")
+    rankc(program, *compile_command(model, f"{work}/out", "--shape", "input_ids=2,8"), env=QUICK).must(0, reused="nothing")
+    directory = instance(f"{work}/out")
+    os.remove(f"{directory}/weights/constants.bin")
+    for verb in (["run", directory, "--random-inputs"], ["verify", directory]):
+        done = rankc(program, *verb).must(8, "E0802")
+        expect("weights/constants.bin" in done.stderr and "location.json" not in done.stderr, done.stderr)
+
+
 def levels(program, work):
     """Text after each pass, compiled and verified: planned text has no form for one device."""
     with open(PASSES) as file:
@@ -151,6 +162,7 @@ EDITS = {"manifest.json": lambda t: t.replace('"name": "x"', '"name": "xx"', 1),
 CASES = {**{f"{name} changed": changed(name, edit) for name, edit in EDITS.items()},
          **{f"{name} is a link": linked(name) for name in EDITS},
          "any bit of the manifest": every_bit, "names swapped": swapped, "model changed": model_changed,
+         "constants missing": constants_missing,
          "text of every level": levels, "text that trains": trained_text}
 
 if __name__ == "__main__":

@@ -756,7 +756,7 @@ def schedules(bench):
                            "wsd:steps=4,decay=0": "decay of wsd must be at least 1", "linear:steps=1,": "linear has no option ''"}.items():
         found = program.train(1, "--lr-schedule", schedule, status=2)
         expect(said in found, f"{schedule}: {found}")
-    directory = ["--checkpoint-dir", bench.path("schedules.ckpt")]
+    directory = ["--checkpoint-dir", bench.path("made/with/schedules.ckpt")]
     program.train(2, *directory, "--lr-schedule", "linear:steps=2")
     found = [line["lr"] for line in program.train(4, *directory, "--resume", "latest", "--lr-schedule", "linear:steps=8")]
     same_rates(found, [0.25 * 6 / 8, 0.25 * 5 / 8], "resumed")
@@ -769,6 +769,12 @@ def reset(bench):
     program = bench.compile("reset", "one", options=["--optimizer", "sgd:lr=0.01"], accumulate=2)
     said = program.train(6, "--checkpoint-dir", directory, "--resume", "latest", status=8)
     expect("belongs to another program, 'model/_', whose optimizer is 'adamw" in said and "not 'sgd:lr=0.01'" in said, said)
+    clipped = bench.compile("reset-clipped", "one", options=["--optimizer", "sgd:lr=0.01", "--clip-grad-norm", "1"], accumulate=2)
+    program.train(3, "--checkpoint-dir", bench.path("plain.ckpt"))
+    said = clipped.train(6, "--checkpoint-dir", bench.path("plain.ckpt"), "--resume", "latest", status=8)
+    expect("whose clip-grad-norm is unset, not '1'" in said, said)
+    named = bench.compile("reset-named", "one", options=["--optimizer", "sgd:lr=0.01", "--moments-dtype", "f32"], accumulate=2)
+    named.train(4, "--checkpoint-dir", bench.path("plain.ckpt"), "--resume", "latest")
     said = program.train(6, status=2, env={"OMPI_COMM_WORLD_SIZE": "2"})
     expect("E0901" in said and "mpirun started rankc '2' times, and each would start all ranks" in said, said)
     lines = program.train(1, "--checkpoint-dir", directory, "--resume", "latest", "--reset-optimizer", "--lr", "0")

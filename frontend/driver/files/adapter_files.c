@@ -3,6 +3,7 @@
 #include <ctype.h>
 #include <math.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "frontend/driver/files/weight_files.h"
 #include "ir/base/own.h"
@@ -217,6 +218,14 @@ static struct adapter_source parse_source(const char *text, struct arena *arena)
     return source;
 }
 
+/* A directory may have a colon in its name; if there is none of that name, the option behind the colon is wrong. */
+static int check_source(const struct adapter_source *source, struct diags *diags) {
+    const char *colon = strrchr(source->directory, ':');
+    if (!colon || access(source->directory, F_OK) == 0) return 0;
+    diag_error(diags, 205, EXIT_USAGE, "--adapter", "an adapter has no option %s", diag_quote(diags, colon + 1));
+    return diag_note(diags, "its options are name=N and merge");
+}
+
 static int add_name(struct adapter_files *files, const char *name, struct arena *arena, struct diags *diags) {
     const char *quoted = diag_quote(diags, name);
     if (!is_plain(name) || strcmp(name, LORA_NO_SET) == 0)
@@ -269,6 +278,7 @@ int adapter_files_read(struct adapter_files *files, const struct options *option
         if (alone && given->all.n > 1)
             return diag_error(diags, 201, EXIT_USAGE, "--adapter", "one adapter at a time is %s",
                               source.merged ? "merged" : "trained");
+        if (check_source(&source, diags) < 0) return -1;
         if (!alone && add_name(files, source.name, arena, diags) < 0) return -1;
         if (read_source(files, source, &hash, arena, diags) < 0) return -1;
         rt_hash_hex(&hash, hex);

@@ -89,20 +89,24 @@ static bool has_part(const struct key *key, const char *name) {
     return false;
 }
 
+/* "" is the value of an option that was not given. */
+static const char *show_part(const char *value, struct diags *diags) {
+    return value && *value ? diag_quote(diags, value) : "unset";
+}
+
 /* Lists the parts of a key that differ, one line each, after a diagnostic. */
 static void note_differences(const struct rt_json *stored, const struct key *key, struct diags *diags) {
     const struct rt_json *parts = rt_json_member(stored, "parts");
     VEC_EACH(&key->parts, i, const struct key_part *part) {
         const char *was = rt_json_text(rt_json_member(parts, part->name));
         if (strcmp(part->name, "graph") == 0 || (was && strcmp(was, part->value) == 0)) continue;
-        diag_note(diags, "%s: was %s, is %s", part->name, diag_quote(diags, was ? was : ""),
-                  diag_quote(diags, part->value));
+        diag_note(diags, "%s: was %s, is %s", part->name, show_part(was, diags), show_part(part->value, diags));
     }
     bool listed = parts && parts->kind == RT_JSON_OBJECT;
     for (const struct rt_json *part = listed ? parts->first : NULL; part; part = part->next) {
         const char *was = rt_json_text(part);
         if (was && !has_part(key, part->key))
-            diag_note(diags, "%s: was %s, is not used", diag_quote(diags, part->key), diag_quote(diags, was));
+            diag_note(diags, "%s: was %s, is not used", diag_quote(diags, part->key), show_part(was, diags));
     }
 }
 

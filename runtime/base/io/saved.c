@@ -336,6 +336,18 @@ static const struct rt_json *first_difference(const struct rt_json *a, const str
     return NULL;
 }
 
+struct part_text {
+    char text[RT_QUOTE_BYTES + 2];
+};
+
+/* The value of a part for a message; "" is that of an option that was not given. */
+static struct part_text show_part(const struct rt_json *parts, const char *key) {
+    const char *value = rt_json_text(rt_json_member(parts, key));
+    struct part_text shown = {"unset"};
+    if (value && value[0]) snprintf(shown.text, sizeof shown.text, "'%s'", rt_quote_text(value).text);
+    return shown;
+}
+
 void rt_saved_refuse(const struct rt_saved *saved, const struct rt_json *manifest, struct rt_reason *why) {
     const struct rt_json *theirs = rt_json_member(rt_saved_root(saved), "made_of"), *ours = rt_saved_made_of(manifest),
                          *part = theirs && ours ? first_difference(theirs, ours) : NULL;
@@ -344,10 +356,8 @@ void rt_saved_refuse(const struct rt_saved *saved, const struct rt_json *manifes
         rt_refuse(why, "compiled from another model or other options");
         return;
     }
-    const char *was = rt_json_text(rt_json_member(theirs, part->key)),
-               *is = rt_json_text(rt_json_member(ours, part->key));
-    rt_refuse(why, "whose %s is '%s', not '%s'", part->key, rt_quote_text(was ? was : "").text,
-              rt_quote_text(is ? is : "").text);
+    rt_refuse(why, "whose %s is %s, not %s", part->key, show_part(theirs, part->key).text,
+              show_part(ours, part->key).text);
 }
 
 int rt_saved_format(const struct rt_saved *saved) {
