@@ -12,8 +12,9 @@
  * A block of b, DEPTH rows of CHUNK columns, stays in the L2 cache while all rows of a are multiplied with it, ROWS at
  * a time. These rows are copied side by side, at a distance that avoids cache set conflicts, since rows at a distance
  * of 12 KiB would evict each other; if few columns read them they are read where they lie. While a block is used, the
- * next one is prefetched a few lines at a time: weights come from memory in every step. A right operand that is not
- * stored in panels is packed in blocks of RT_GEMM_DEPTH rows, each summed separately like in the library. */
+ * next one is prefetched a few lines at a time: weights come from memory in every step. Few rows, as of a step of
+ * decoding, meet one panel after the other, which is prefetched as it is read. A right operand that is not stored in
+ * panels is packed in blocks of RT_GEMM_DEPTH rows, each summed separately like in the library. */
 #define DEPTH          256
 #define CHUNK          256
 #define LEFT_ROW       RT_GEMM_LEFT_ROW /* elements from one copied row of a to the next */
@@ -22,7 +23,8 @@
 #define LINE           16               /* elements of a cache line */
 #define DISTANT        1024             /* bytes between rows that are not read in place, and their multiples */
 #define FEW_COLUMNS    128              /* for which it does not pay to copy rows of a */
-#define FEW_ROWS       8                /* that are read in place at any distance */
+#define FEW_ROWS       48               /* that are read in place at any distance */
+#define TILE           8                /* of them at a time */
 #define REFERENCE_ROWS 8                /* of a that are collected at a time */
 #define TURNED         64               /* rows of a panel that are transposed at a time */
 
