@@ -637,7 +637,9 @@ const char *rank_source(const struct rankplan *plan, const struct source *source
     for (int s = 0; s < plan->classes[source->classes[0]].nsegments; s++) write_segment(&writer, s);
     tmpl_set(writer.env, "kernels", kernels_text(source->kernels));
     bind_sizes(writer.env, plan->graph->open, &source->kernels->size_names);
-    tmpl_set(writer.env, "head", template_text(target->head_template));
+    tmpl_set(writer.env, "grows", extents_grow(extents) ? "yes" : "");
+    tmpl_set(writer.env, "head",
+             tmpl_fill(arena, target->head_template, template_text(target->head_template), writer.env));
     tmpl_set(writer.env, "linkage", target->linkage ? target->linkage : "");
     tmpl_set(writer.env, "extents_here", extents ? extents_mark(arena, "rt->extents") : "");
     const char *text = tmpl_fill(arena, rank_template, template_text(rank_template), writer.env);

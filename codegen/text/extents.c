@@ -204,13 +204,27 @@ static int64_t value_of_alias(const struct size_names *names, const char *name) 
     return 0;
 }
 
+/* True if the extent changes from step to step. */
+static bool grows(const struct extents *extents, int at) {
+    for (int s = 0; s < extents->open->all.n; s++)
+        if (extents->open->all.at[s].next && open_reads(extents->open, extents->all.at[at].value, s)) return true;
+    return false;
+}
+
+bool extents_grow(const struct extents *extents) {
+    for (int i = 0; extents && i < extents->all.n; i++)
+        if (grows(extents, i)) return true;
+    return false;
+}
+
 /* Writes the extents that the function uses as its parameters. */
 static void put_parameters(struct speller *speller) {
     struct extents *extents = speller->extents;
     speller->passed.n = 0;
     for (int i = 0; i < extents->all.n; i++) {
         if (!extents->all.at[i].used) continue;
-        strbuf_printf(&speller->out, ", %s %s", speller->type, extents->all.at[i].name);
+        strbuf_printf(&speller->out, grows(extents, i) ? ", rt_grown<%s> %s" : ", %s %s", speller->type,
+                      extents->all.at[i].name);
         VEC_PUSH(extents->arena, &speller->passed, i);
     }
 }
@@ -219,6 +233,10 @@ static void put_parameters(struct speller *speller) {
 static void put_arguments(struct speller *speller) {
     for (int i = 0; i < speller->passed.n; i++) {
         struct extent *extent = &speller->extents->all.at[speller->passed.at[i]];
+        if (grows(speller->extents, speller->passed.at[i])) {
+            strbuf_printf(&speller->body, ", rt_extent_at(rt, %d)", speller->passed.at[i]);
+            continue;
+        }
         strbuf_printf(&speller->body, ", %s", extent->name);
         extent->used = true;
     }

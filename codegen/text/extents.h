@@ -24,11 +24,15 @@ const char *extents_said(struct extents *extents, struct arena *arena, int64_t v
 const char *extents_mark(struct arena *arena, const char *access);
 /* Of a function that gets its extents as values, one after the other, since it cannot reach the program's: what stands
  * behind the last parameter, where numbers have the type, and behind the last argument of its call, in the next
- * function. */
+ * function. An extent that grows from step to step is passed as the place of its value (rt_grown in
+ * runtime/cuda/launch.cuh). */
 const char *extents_parameters(struct arena *arena, const char *type);
 const char *extents_arguments(struct arena *arena);
 /* A number that no size enters, whatever its value: an offset in an arena. */
 const char *extents_fixed(const struct graph *graph, int64_t value);
+
+/* True if sizes grow from step to step. extents: may be NULL. */
+bool extents_grow(const struct extents *extents);
 
 /* The source with expressions in place of numbers. names: those of sizes that the source uses. */
 const char *extents_spell(struct extents *extents, const struct size_names *names, const char *text);

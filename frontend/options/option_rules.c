@@ -75,7 +75,8 @@ static int check_search(struct parser *parser) {
 }
 
 /* Without --attention: on GPUs 16-bit floats take flash attention (measured in docs/measured/gpu-results.md), and so
- * does what --model-config plans; on CPUs training in f32 does, where it is faster. */
+ * do decoders with caches, of whose steps graphs then hold (Note [Growing sizes] in runtime/cuda/grow.cuh), and what
+ * --model-config plans; on CPUs training in f32 does, where it is faster. */
 static void choose_attention(struct options *options) {
     const bool half = options->amp || options->dtype == OPT_DTYPE_BF16 || options->dtype == OPT_DTYPE_FP16;
     const bool cuda = options->target == OPT_TARGET_CUDA;
@@ -83,7 +84,7 @@ static void choose_attention(struct options *options) {
     if (options->attention != CHOICE_NONE) return;
     if (half && cuda)
         options->attention = OPT_ATTENTION_CUDNN;
-    else if (flash)
+    else if (flash || (options->state && cuda))
         options->attention = OPT_ATTENTION_FLASH;
     else
         options->attention = OPT_ATTENTION_PRODUCTS;

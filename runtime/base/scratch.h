@@ -74,13 +74,21 @@ static inline struct rt_attend_part rt_attend_part_of(const struct rt_attend_siz
 #define RT_FLASH_KEYS   256 /* of a piece, unless there are fewer keys, or heads enough */
 #define RT_FLASH_WARPS  4
 #define RT_FLASH_BLOCKS 512
+/* The number of keys counts as the power of two above it, so that a graph of a step holds while caches grow (Note
+ * [Growing sizes] in cuda/grow.cuh). */
+static inline int64_t rt_power_above(int64_t n) {
+    int64_t power = 1;
+    while (power < n) power *= 2;
+    return power;
+}
 static inline int64_t rt_flash_pieces(int64_t heads, int64_t s) {
-    const int64_t most = heads < RT_FLASH_BLOCKS ? RT_FLASH_BLOCKS / heads : 1, pieces = s / RT_FLASH_KEYS;
+    const int64_t most = heads < RT_FLASH_BLOCKS ? RT_FLASH_BLOCKS / heads : 1;
+    const int64_t pieces = rt_power_above(s) / RT_FLASH_KEYS;
     return pieces < 1 ? 1 : pieces < most ? pieces : most;
 }
 /* For up to `rows` rows of each of up to `heads` heads of up to s keys. */
 static inline int64_t rt_flash_bytes(int64_t heads, int64_t rows, int64_t s, int64_t e) {
-    const int64_t pieces = s < RT_FLASH_KEYS ? 1 : s / RT_FLASH_KEYS, all = heads * pieces;
+    const int64_t pieces = s < RT_FLASH_KEYS ? 1 : rt_power_above(s) / RT_FLASH_KEYS, all = heads * pieces;
     const int64_t few = rows < RT_FLASH_ROWS ? rows : RT_FLASH_ROWS;
     const int64_t most = heads < RT_FLASH_BLOCKS ? RT_FLASH_BLOCKS : heads; /* thread blocks */
     return (all < most ? all : most) * few * RT_FLASH_WARPS * (e + 2) * (int64_t)sizeof(float);

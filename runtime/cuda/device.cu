@@ -8,10 +8,7 @@
  *
  * If calls choose sizes (ir/open.h), launches are those of the sizes. A segment is launched when sizes occur for the
  * first time, since they may not occur again, and captured the second time. The graphs that were used last are kept.
- * Where sizes are new again and again, as those of a cache that grows with each token, launches differ in arguments
- * alone: the segment has one more graph, which is captured each time and takes over the executable one of the sizes
- * before (cudaGraphExecUpdate). Capturing a launch takes less time than launching, and the GPU does not wait between
- * kernels.
+ * A size that grows from step to step, as the rows of caches, counts as its bucket (Note [Growing sizes] in grow.cuh).
  *
  * If ranks are threads of one process, the host takes part in their communication. A segment is then several graphs,
  * divided at communication calls, which are recorded and repeated between the graphs at each replay. */
@@ -20,6 +17,7 @@
 #include "comm_loopback.cuh"
 #include "comm_nccl.cuh"
 #include "cudnn.cuh"
+#include "grow.cuh"
 #include "library.cuh"
 #include "marks.cuh"
 
@@ -112,11 +110,16 @@ static void free_pieces(rt_cuda_graph *graph) {
     graph->first = NULL;
 }
 
+static void free_graph(rt_cuda_graph *graph) {
+    free_pieces(graph);
+    cudaFree(graph->block);
+    free(graph);
+}
+
 void rt_cuda_forget_segments(struct rt *rt) {
     for (rt_cuda_graph *graph = own_of(rt)->graphs, *next; graph; graph = next) {
         next = graph->next;
-        free_pieces(graph);
-        free(graph);
+        free_graph(graph);
     }
     own_of(rt)->graphs = NULL;
 }
@@ -136,6 +139,7 @@ static void close_device(struct rt *rt) {
         rt_cuda_close_marks(cuda->own);
         rt_cuda_close_cudnn(rt);
         rt_cuda_close_library(rt);
+        cudaFree((void *)cuda->extents);
         cudaFreeHost(cuda->own->mailbox);
         cudaFreeHost(cuda->fault);
         if (cuda->stream && !cuda->own->callers_stream) cudaStreamDestroy(cuda->stream);
@@ -342,22 +346,9 @@ static int begin_piece(struct rt *rt) {
     return RT_OK;
 }
 
-/* Makes the graph executable: by what is to spare, if that has the same nodes. */
-static cudaError_t instantiate(struct rt *rt, cudaGraphExec_t *exec, cudaGraph_t made) {
-    cudaGraphExecUpdateResultInfo result;
-    cudaGraphExec_t *spare = &own_of(rt)->spare;
-    if (*spare && cudaGraphExecUpdate(*spare, made, &result) == cudaSuccess) {
-        *exec = *spare;
-        *spare = NULL;
-        return cudaSuccess;
-    }
-    cudaGetLastError();
-    return cudaGraphInstantiate(exec, made, 0);
-}
-
 /* Ends the capture; its graph becomes a piece and is launched. */
 static int launch_piece(struct rt *rt, rt_cuda_piece *piece, cudaGraph_t made) {
-    const cudaError_t launched = rt_cuda_of(rt)->error, error = instantiate(rt, &piece->exec, made);
+    const cudaError_t launched = rt_cuda_of(rt)->error, error = cudaGraphInstantiate(&piece->exec, made, 0);
     cudaGraphDestroy(made);
     if (launched != cudaSuccess) return rt_fail_cuda(rt, launched, "a kernel could not be launched");
     if (error != cudaSuccess) return rt_fail_cuda(rt, error, "a segment's graph could not be made");
@@ -393,16 +384,23 @@ static int copy_sizes(struct rt *rt, const size_t **sizes, int n) {
     return copy ? RT_OK : rt_fail(rt, RT_ERROR_SYSTEM, "out of memory");
 }
 
+/* True while a segment's launches and calls are noted, and nothing is executed. */
+static bool is_measured(struct rt *rt) {
+    return own_of(rt)->growth && own_of(rt)->growth->measure < RT_MEASURES;
+}
+
 int rt_cuda_meet(const rt_cuda_call *call) {
     struct rt *rt = call->rt;
     rt_cuda_piece **next = own_of(rt)->next;
+    note_call(call);
+    if (is_measured(rt)) return RT_OK;
     if (!next) return call->perform(call);
     RT_TRY(end_piece(rt, next));
     rt_cuda_call *kept = &(*next)->call;
     *kept = *call;
     RT_TRY(copy_sizes(rt, &kept->receive, call->comm->size));
     RT_TRY(copy_sizes(rt, &kept->send, call->comm->size));
-    RT_TRY(call->perform(call));
+    RT_TRY(rt_unnoted(rt, [=] { return call->perform(call); }));
     return begin_piece(rt);
 }
 
@@ -410,6 +408,8 @@ int rt_cuda_meet(const rt_cuda_call *call) {
 static int capture(struct rt *rt, rt_cuda_graph *graph) {
     own_of(rt)->next = &graph->first;
     int status = begin_piece(rt);
+    const rt_growth *growth = own_of(rt)->growth;
+    if (!status && growth) status = rt_unnoted(rt, [=] { return move_words(rt, growth); });
     if (!status) status = graph->segment->run(rt);
     if (!status) status = rt_end_sums(rt);
     if (status)
@@ -431,7 +431,6 @@ static int replay(struct rt *rt, const rt_cuda_graph *graph) {
 
 /* Graphs of a segment, each for one combination of slots and sizes; for further combinations of slots its kernels are
  * launched. */
-#define RT_STEADY_MOVES 3 /* new sizes in a row from which on they are taken to be new each time */
 #ifndef RT_MOST_GRAPHS
 #define RT_MOST_GRAPHS RT_MOST_COMBINATIONS
 #endif
@@ -441,26 +440,24 @@ static int launch(struct rt *rt, const struct rt_segment *segment) {
     return rt_end_sums(rt);
 }
 
-/* The sizes are the first extents. */
+/* Size s as graphs have it. The sizes are the first extents. */
+static int64_t size_of_graph(const struct rt *rt, int s) {
+    return rt->program->sizes[s].next ? rt_bucket_of(rt, s).most : rt->extents[s];
+}
+
 static bool is_current(struct rt *rt, const rt_cuda_graph *graph) {
-    bool same =
-        !graph->moves && !memcmp(graph->slot, rt->slot, sizeof graph->slot) && graph->sums == rt_sums_variant(rt);
-    for (int s = 0; s < rt->program->nsizes; s++) same = same && graph->sizes[s] == rt->extents[s];
+    bool same = !memcmp(graph->slot, rt->slot, sizeof graph->slot) && graph->sums == rt_sums_variant(rt);
+    for (int s = 0; s < rt->program->nsizes; s++) same = same && graph->sizes[s] == size_of_graph(rt, s);
     return same;
 }
 
 /* Unlinks the graph of the segment for the current slots and sizes; NULL: there is none. *n: the others, *last: where
- * the last of them is linked; *moves: the one for sizes that are new again and again. */
-static rt_cuda_graph *take_graph(struct rt *rt, const struct rt_segment *segment, int *n, rt_cuda_graph ***last,
-                                 rt_cuda_graph **moves) {
+ * the last of them is linked. */
+static rt_cuda_graph *take_graph(struct rt *rt, const struct rt_segment *segment, int *n, rt_cuda_graph ***last) {
     *n = 0;
     for (rt_cuda_graph **at = &own_of(rt)->graphs; *at; at = &(*at)->next) {
         rt_cuda_graph *graph = *at;
         if (graph->segment != segment) continue;
-        if (graph->moves) {
-            *moves = graph;
-            continue;
-        }
         if (is_current(rt, graph)) return *at = graph->next, graph;
         *last = at;
         ++*n;
@@ -474,42 +471,76 @@ static rt_cuda_graph *new_graph(struct rt *rt, const struct rt_segment *segment)
     graph->segment = segment;
     memcpy(graph->slot, rt->slot, sizeof graph->slot);
     graph->sums = rt_sums_variant(rt);
-    for (int s = 0; s < rt->program->nsizes; s++) graph->sizes[s] = rt->extents[s];
+    for (int s = 0; s < rt->program->nsizes; s++) graph->sizes[s] = size_of_graph(rt, s);
     return graph;
-}
-
-/* That of the segment for sizes that are new again and again. */
-static rt_cuda_graph *moving_graph(struct rt *rt, const struct rt_segment *segment) {
-    rt_cuda_graph *graph = new_graph(rt, segment);
-    if (!graph) return NULL;
-    graph->moves = 1;
-    graph->next = own_of(rt)->graphs;
-    return own_of(rt)->graphs = graph;
 }
 
 /* A graph that is executing is freed when it is complete. */
 static void drop_graph(rt_cuda_graph **at) {
     rt_cuda_graph *graph = *at;
     *at = graph->next;
-    free_pieces(graph);
-    free(graph);
+    free_graph(graph);
 }
 
-/* Runs a segment whose sizes are new. */
-static int move(struct rt *rt, rt_cuda_graph *graph) {
-    rt_cuda_private *own = own_of(rt);
-    if (graph->moves++ < RT_STEADY_MOVES) return launch(rt, graph->segment);
-    const bool divided = graph->first && graph->first->next; /* by calls of the host: it is launched from now on */
-    if (divided) return launch(rt, graph->segment);
-    if (graph->first) {
-        own->spare = graph->first->exec;
-        graph->first->exec = NULL;
-    }
-    free_pieces(graph);
-    const int status = capture(rt, graph);
-    if (own->spare) cudaGraphExecDestroy(own->spare);
-    own->spare = NULL;
+/* Notes what the segment launches and calls where caches have so many rows before the step. */
+static int measure(struct rt *rt, const struct rt_segment *segment, int measure, int64_t rows) {
+    const int64_t *const now = rt->extents;
+    rt_growth *growth = own_of(rt)->growth;
+    int64_t sizes[RT_MAX_SIZES];
+    for (int s = 0; s < rt->program->nsizes; s++) sizes[s] = rt->program->sizes[s].next ? rows : now[s];
+    rt->program->find_extents(sizes, growth->extents);
+    growth->measure = measure;
+    rt->extents = growth->extents;
+    int status = begin_piece(rt);
+    if (!status) status = segment->run(rt);
+    rt->extents = now;
+    abandon_piece(rt);
     return status;
+}
+
+/* Captures the graph for the bucket of the current step, which is executed, or finds that none holds (`varies`). */
+static int capture_bucket(struct rt *rt, rt_cuda_graph *graph) {
+    rt_growth *growth = own_of(rt)->growth;
+    const int64_t *const now = rt->extents;
+    const rt_bucket bucket = rt_bucket_of(rt, rt_growing_size(rt->program));
+    /* Not the largest one, where a view of a full cache may be contiguous. */
+    const int64_t most = bucket.most - (bucket.most > bucket.least), before = most - (most > bucket.least);
+    growth->most = most;
+    RT_TRY(measure(rt, graph->segment, 2, bucket.least));
+    RT_TRY(measure(rt, graph->segment, 1, before));
+    RT_TRY(measure(rt, graph->segment, 0, most));
+    graph->varies = !place_arguments(growth, most - bucket.least);
+    if (growth->failed) return rt_fail(rt, RT_ERROR_SYSTEM, "out of memory");
+    if (graph->varies) return RT_OK;
+    RT_TRY(store_arguments(rt, growth));
+    graph->block = growth->block;
+    growth->measure = RT_MEASURES;
+    rt->extents = growth->extents; /* of the largest length, which was measured last */
+    const int status = capture(rt, graph);
+    rt->extents = now;
+    return status;
+}
+
+static int run_growing(struct rt *rt, rt_cuda_graph *graph) {
+    rt_growth growth = {};
+    growth.extents = (int64_t *)calloc((size_t)rt->program->nextents, sizeof *growth.extents);
+    if (!growth.extents) return rt_fail(rt, RT_ERROR_SYSTEM, "out of memory");
+    own_of(rt)->growth = &growth;
+    rt_cuda_of(rt)->note = note_launch;
+    const int status = capture_bucket(rt, graph);
+    rt_cuda_of(rt)->note = NULL;
+    own_of(rt)->growth = NULL;
+    free_growth(&growth);
+    return graph->varies && !status ? launch(rt, graph->segment) : status;
+}
+
+/* Copies the extents of the step to where kernels read them. */
+static int put_extents(struct rt *rt) {
+    rt_cuda *cuda = rt_cuda_of(rt);
+    const size_t bytes = (size_t)rt->program->nextents * sizeof *rt->extents;
+    if (rt_growing_size(rt->program) < 0) return RT_OK;
+    if (!cuda->extents) RT_CUDA_TRY(rt, cudaMalloc((void **)&cuda->extents, bytes));
+    return put(rt, (void *)cuda->extents, rt->extents, bytes);
 }
 
 static int forget_plans(struct rt *rt) {
@@ -525,13 +556,14 @@ static int forget_plans(struct rt *rt) {
 
 static int run(struct rt *rt, const struct rt_segment *segment) {
     rt_cuda_private *own = own_of(rt);
-    rt_cuda_graph **last = NULL, *moves = NULL;
+    rt_cuda_graph **last = NULL;
     int others;
     RT_CUDA_TRY(rt, cudaSetDevice(own->number));
+    RT_TRY(put_extents(rt));
     if (rt_is_watched(rt)) return launch(rt, segment);
     RT_TRY(forget_plans(rt));
     const bool open = rt->program->nsizes > 0;
-    rt_cuda_graph *graph = take_graph(rt, segment, &others, &last, &moves);
+    rt_cuda_graph *graph = take_graph(rt, segment, &others, &last);
     const bool known = graph != NULL;
     if (!known && others >= RT_MOST_GRAPHS && !open) return launch(rt, segment);
     if (!known && others >= RT_MOST_GRAPHS) drop_graph(last);
@@ -539,11 +571,9 @@ static int run(struct rt *rt, const struct rt_segment *segment) {
     if (!graph) return rt_fail(rt, RT_ERROR_SYSTEM, "out of memory");
     graph->next = own->graphs;
     own->graphs = graph;
-    if (known && moves) moves->moves = 1;
     if (graph->first) return replay(rt, graph);
-    if (known || !open) return capture(rt, graph);
-    if (!moves && !(moves = moving_graph(rt, segment))) return rt_fail(rt, RT_ERROR_SYSTEM, "out of memory");
-    return move(rt, moves);
+    if ((!known && open) || graph->varies) return launch(rt, segment);
+    return rt_growing_size(rt->program) < 0 ? capture(rt, graph) : run_growing(rt, graph);
 }
 
 static int report_fault(struct rt *rt) {

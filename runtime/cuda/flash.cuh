@@ -533,11 +533,18 @@ static inline __device__ float *rt_flash_part(const rt_flash<T> &call, float *pa
     return parts + (row * count + part) * (call.e + 2);
 }
 
+template <class T> struct rt_flash_few_call {
+    rt_flash<T> call;
+    float *parts;
+    int pieces;
+};
+
 template <class E, int D>
-static __global__ void rt_flash_few_kernel(rt_flash<typename E::type> call, float *parts, int pieces, uint32_t blocks) {
+static inline __device__ void rt_flash_few_keys(const rt_flash_few_call<typename E::type> &of) {
     using S = rt_flash_few<E, D>;
-    const int warp = (int)threadIdx.x / RT_WARP, c = rt_lane() % S::lanes * S::width;
-    for (uint32_t block = blockIdx.x; block < blocks; block += gridDim.x) {
+    const auto &call = of.call;
+    const int warp = (int)threadIdx.x / RT_WARP, c = rt_lane() % S::lanes * S::width, pieces = of.pieces;
+    for (uint32_t block = blockIdx.x; block < call.heads * (uint32_t)pieces; block += gridDim.x) {
         const int piece = (int)(block % (uint32_t)pieces), span = (call.s + pieces - 1) / pieces;
         const uint32_t head = block / (uint32_t)pieces;
         const auto k = rt_flash_of_keys(call, call.k, head), v = rt_flash_of_keys(call, call.v, head);
@@ -573,7 +580,7 @@ static __global__ void rt_flash_few_kernel(rt_flash<typename E::type> call, floa
             for (int r = 0; r < S::rows; r++) {
                 shares[r].join(S::lanes);
                 if (first + r >= count || rt_lane() >= S::lanes) continue;
-                float *const part = rt_flash_part(call, parts, (int64_t)head * count + first + r,
+                float *const part = rt_flash_part(call, of.parts, (int64_t)head * count + first + r,
                                                   pieces * RT_FLASH_WARPS, piece * RT_FLASH_WARPS + warp);
                 if (c == 0) part[0] = shares[r].of.high, part[1] = shares[r].of.sum;
                 for (int i = 0; i < S::width && c + i < call.e; i++) part[2 + c + i] = shares[r].out[i];
@@ -582,13 +589,26 @@ static __global__ void rt_flash_few_kernel(rt_flash<typename E::type> call, floa
     }
 }
 
+template <class E, int D>
+static __global__ void __launch_bounds__(RT_FLASH_WARPS *RT_WARP)
+    rt_flash_few_kernel(rt_flash_few_call<typename E::type> call) {
+    rt_flash_few_keys<E, D>(call);
+}
+template <class E, int D>
+static __global__ void __launch_bounds__(RT_FLASH_WARPS *RT_WARP)
+    rt_moved_flash_few_kernel(const rt_flash_few_call<typename E::type> *call) {
+    rt_flash_few_keys<E, D>(*call);
+}
+
 template <class E, int D, class T>
 static inline int rt_flash_few_rows(struct rt *rt, const rt_flash<T> &call, const rt_strided<T> &y, float *stats) {
     if (call.heads == 0) return RT_OK;
     const int pieces = (int)rt_flash_pieces(call.heads, call.s), count = pieces * RT_FLASH_WARPS;
-    const uint32_t blocks = call.heads * (uint32_t)pieces;
     float *const parts = (float *)rt->arena[RT_SCRATCH];
-    RT_TRY(rt_launch(rt, rt_flash_few_kernel<E, D>, blocks, RT_FLASH_WARPS * RT_WARP, call, parts, pieces, blocks));
+    rt_moved_kernel<rt_flash_few_call<T>> moved = NULL;
+    if constexpr (RT_GROWS) moved = rt_moved_flash_few_kernel<E, D>;
+    RT_TRY(rt_launch_movable(rt, rt_flash_few_kernel<E, D>, moved, (int64_t)call.heads * pieces,
+                             RT_FLASH_WARPS * RT_WARP, rt_flash_few_call<T>{call, parts, pieces}));
     return rt_points(rt, (int64_t)call.heads * call.group * call.t * call.e, [=] __device__(int64_t p) {
         const int64_t row = p / call.e;
         const int c = (int)(p % call.e);
@@ -646,6 +666,7 @@ RT_FAMILY int rt_flash_attention(struct rt *rt, const rt_strided<T> &y, float *s
     const rt_flash<T> call = rt_flash_of<T>(q, k, v, keep, bias, sink, shape);
     const bool few = (int64_t)call.group * call.t <= RT_FLASH_ROWS && !shape.more_before && !shape.more_behind;
     /* The library makes a graph of each number of keys, which takes longer than a step of decoding. */
+    rt_take_note(rt, NULL, false, few);
     const int status = few && rt->program->nsizes ? -1 : rt_library_attends(rt, all);
     if (status >= 0) return status;
     if (!rt_flash_fits(shape)) return rt_note(rt, cudaErrorInvalidValue);

@@ -61,7 +61,7 @@ static inline int rt_quantize_by(struct rt *rt, uint8_t *q, float *most, const t
 template <class E, class T = typename E::type>
 RT_FAMILY int rt_quantize(struct rt *rt, uint8_t *q, float *most, const T *x, const float *scale, int64_t m, int64_t c,
                           enum rt_fp8 format) {
-    const bool wide = rt_is_wide<T>(m * c, {x, q});
+    const bool wide = rt_is_wide<T>(rt, m * c, {x, q});
     return (wide ? rt_quantize_by<RT_WIDTH(T), E> : rt_quantize_by<1, E>)(rt, q, most, x, scale, m * c, format);
 }
 
@@ -88,6 +88,7 @@ RT_ON_CALL int rt_scaled_matmul(struct rt *rt, void *y, enum rt_dtype dtype, con
     const rt_scaled_product p = {
         dtype, y, a, b, unscale_a, unscale_b, m, k, n, format_a, format_b, fast, rt->arena[RT_SCRATCH]};
     const bool library = rt_cuda_of(rt)->scaled_product && !rt->reference_kernels;
+    rt_take_note(rt, NULL, false, p);
     if (library && m * k * n > 0) return rt_cuda_of(rt)->scaled_product(rt, &p);
     return dtype == RT_F32    ? rt_plain_scaled<rt_f32>(rt, p)
            : dtype == RT_BF16 ? rt_plain_scaled<rt_bf16>(rt, p)

@@ -65,7 +65,7 @@ static inline int rt_gather_each(struct rt *rt, void *y, const void *x, const vo
 template <class T>
 RT_FAMILY int rt_gather(struct rt *rt, void *y, const void *x, const void *indices, int is_64, int64_t outer,
                         int64_t extent, int64_t inner, int64_t count, int64_t start, int64_t total) {
-    if (!rt_is_wide<T>(inner, {y, x}))
+    if (!rt_is_wide<T>(rt, inner, {y, x}))
         return rt_gather_each<T>(rt, y, x, indices, is_64, outer, extent, inner, count, start, total);
     return rt_gather_each<rt_wide<T>>(rt, y, x, indices, is_64, outer, extent, inner / RT_WIDTH(T), count, start,
                                       total);

@@ -12,6 +12,7 @@
 
 #include <cuda_runtime.h>
 #include <stdint.h>
+#include <string.h>
 
 #include <initializer_list>
 #include <type_traits>
@@ -20,6 +21,12 @@
 #include "../base/scratch.h"
 #include "../kernels/c/math.h"
 #include "../generated.h"
+
+/* Sources of ranks define it as 1 where a size of the program grows from step to step (Note [Growing sizes] in
+ * grow.cuh). */
+#ifndef RT_GROWS
+#define RT_GROWS 0
+#endif
 
 #ifndef RT_BLOCK
 #define RT_BLOCK 256 /* threads that share a row; a power of two */
@@ -168,7 +175,12 @@ struct rt_cuda {
     int (*scaled_product)(struct rt *rt, const rt_scaled_product *product); /* all of them; NULL: none is used */
     int (*convolve)(struct rt *rt, const rt_convolution *convolution);      /* as product */
     int (*attend)(struct rt *rt, const rt_attention_call *call);            /* as product */
-    struct rt_cuda_private *own;                                            /* device.cu's */
+    const int64_t *extents; /* those of the current step in the GPU's memory, if a size of the program grows */
+    /* Note [Growing sizes]; NULL: launches are not noted. Of the kernel or function `what`, that is launched or called
+     * with these bytes. movable: the kernel can read them from the GPU's memory. Returns where it is to do so; NULL: it
+     * takes them as parameters. */
+    const void *(*note)(struct rt *rt, const void *what, bool movable, const void *bytes, size_t n);
+    struct rt_cuda_private *own; /* device.cu's */
 };
 
 static inline rt_cuda *rt_cuda_of(struct rt *rt) {
@@ -180,15 +192,50 @@ static inline int rt_note(struct rt *rt, cudaError_t error) {
     return RT_OK;
 }
 
-/* Launches at most RT_MOST_BLOCKS blocks. */
+/* `note` of struct rt_cuda for what is launched or called with these arguments. */
+template <class... A>
+static inline const void *rt_take_note(struct rt *rt, const void *what, bool movable, const A &...arguments) {
+    unsigned char bytes[(sizeof arguments + ...)];
+    size_t n = 0;
+    if (!rt_cuda_of(rt)->note) return NULL;
+    ((memcpy(bytes + n, &arguments, sizeof arguments), n += sizeof arguments), ...);
+    return rt_cuda_of(rt)->note(rt, what, movable, bytes, n);
+}
+
+/* An extent that grows from step to step, which a kernel reads from the GPU's memory. */
+template <class T> struct rt_grown {
+    const int64_t *at;
+    rt_grown(const int64_t *at) : at(at) {}
+    __device__ operator T() const { return (T)*at; }
+};
+static inline const int64_t *rt_extent_at(struct rt *rt, int extent) {
+    return rt_cuda_of(rt)->extents + extent;
+}
+
 template <class... P, class... A>
-static inline int rt_launch(struct rt *rt, void (*kernel)(P...), int64_t blocks, int threads, A... arguments) {
+static inline int rt_launch_noted(struct rt *rt, void (*kernel)(P...), int64_t blocks, int threads, A... arguments) {
     cudaLaunchConfig_t config = {};
     if (blocks <= 0) return RT_OK;
     config.gridDim = dim3((unsigned)(blocks < RT_MOST_BLOCKS ? blocks : RT_MOST_BLOCKS));
     config.blockDim = dim3((unsigned)threads);
     config.stream = rt_cuda_of(rt)->stream;
     return rt_note(rt, cudaLaunchKernelEx(&config, kernel, arguments...));
+}
+
+/* Launches at most RT_MOST_BLOCKS blocks. */
+template <class... P, class... A>
+static inline int rt_launch(struct rt *rt, void (*kernel)(P...), int64_t blocks, int threads, A... arguments) {
+    if (blocks > 0) rt_take_note(rt, (const void *)kernel, false, arguments...);
+    return rt_launch_noted(rt, kernel, blocks, threads, arguments...);
+}
+
+/* The same of a kernel with one argument; `moved` is the kernel that reads it from the GPU's memory. */
+template <class A>
+static inline int rt_launch_movable(struct rt *rt, void (*kernel)(A), void (*moved)(const A *), int64_t blocks,
+                                    int threads, const A &argument) {
+    const void *at = blocks > 0 ? rt_take_note(rt, (const void *)kernel, RT_GROWS, argument) : NULL;
+    return at ? rt_launch_noted(rt, moved, blocks, threads, (const A *)at)
+              : rt_launch_noted(rt, kernel, blocks, threads, argument);
 }
 
 /* Loop over the thread's points of [0, count). Counts below 2^31 use 32-bit indices, whose division is cheap. */
@@ -203,22 +250,40 @@ static inline int rt_launch_points(struct rt *rt, void (*kernel)(P...), int64_t 
     return rt_launch(rt, kernel, (count + RT_POINT_BLOCK - 1) / RT_POINT_BLOCK, RT_POINT_BLOCK, arguments...);
 }
 
-template <class F> static __global__ void rt_points_kernel(int64_t count, F body) {
-    RT_POINTS(point, count) body(point);
+/* Work on `count` points or rows. */
+template <class F> struct rt_work {
+    int64_t count;
+    F body;
+};
+template <class A> using rt_moved_kernel = void (*)(const A *);
+
+template <class F> static __global__ void rt_points_kernel(rt_work<F> work) {
+    RT_POINTS(point, work.count) work.body(point);
+}
+template <class F> static __global__ void rt_moved_points_kernel(const rt_work<F> *work) {
+    RT_POINTS(point, work->count) work->body(point);
 }
 
 /* Calls body(point) for each of `count` points, in any order. */
 template <class F> static inline int rt_points(struct rt *rt, int64_t count, F body) {
-    return rt_launch_points(rt, rt_points_kernel<F>, count, count, body);
+    rt_moved_kernel<rt_work<F>> moved = NULL;
+    if constexpr (RT_GROWS) moved = rt_moved_points_kernel<F>;
+    return rt_launch_movable(rt, rt_points_kernel<F>, moved, (count + RT_POINT_BLOCK - 1) / RT_POINT_BLOCK,
+                             RT_POINT_BLOCK, rt_work<F>{count, body});
 }
 
-template <class F> static __global__ void rt_rows_kernel(int64_t rows, F body) {
-    for (int64_t row = blockIdx.x; row < rows; row += gridDim.x) body(row);
+template <class F> static __global__ void rt_rows_kernel(rt_work<F> work) {
+    for (int64_t row = blockIdx.x; row < work.count; row += gridDim.x) work.body(row);
+}
+template <class F> static __global__ void rt_moved_rows_kernel(const rt_work<F> *work) {
+    for (int64_t row = blockIdx.x; row < work->count; row += gridDim.x) work->body(row);
 }
 
 /* Calls body(row) from all threads of a block, for each of `rows` rows. */
 template <class F> static inline int rt_rows(struct rt *rt, int64_t rows, F body) {
-    return rt_launch(rt, rt_rows_kernel<F>, rows, RT_BLOCK, rows, body);
+    rt_moved_kernel<rt_work<F>> moved = NULL;
+    if constexpr (RT_GROWS) moved = rt_moved_rows_kernel<F>;
+    return rt_launch_movable(rt, rt_rows_kernel<F>, moved, rows, RT_BLOCK, rt_work<F>{rows, body});
 }
 
 /* Loop over the thread's share of a row. */
@@ -295,9 +360,10 @@ template <int N, class T, class F> static inline __device__ void rt_each(const T
 #define RT_WIDTH(T) ((int)(RT_VECTOR_BYTES / sizeof(T))) /* elements in an access */
 
 /* True if contiguous rows of `count` elements of T at these addresses can be accessed RT_WIDTH(T) elements at a
- * time. */
-template <class T> static inline bool rt_is_wide(int64_t count, std::initializer_list<const void *> places) {
-    bool wide = count % RT_WIDTH(T) == 0;
+ * time. Not in a graph for a bucket of lengths, of which `count` may be one. */
+template <class T>
+static inline bool rt_is_wide(struct rt *rt, int64_t count, std::initializer_list<const void *> places) {
+    bool wide = count % RT_WIDTH(T) == 0 && !rt_cuda_of(rt)->note;
     for (const void *place : places) wide = wide && (uintptr_t)place % RT_VECTOR_BYTES == 0;
     return wide;
 }

@@ -64,10 +64,10 @@ static inline rt_dims rt_dense(const rt_dims &dims, int ndim) {
 template <class T> using rt_wide = rt_vector<T, RT_WIDTH(T)>;
 
 /* The view in units of 16 bytes; its last dimension is contiguous. */
-template <class T> static inline bool rt_view_widen(rt_view *view, const void *y, const void *x) {
+template <class T> static inline bool rt_view_widen(struct rt *rt, rt_view *view, const void *y, const void *x) {
     const int64_t n = RT_WIDTH(T), last = view->ndim - 1;
     bool whole =
-        last >= 0 && view->stride[last] == 1 && view->start % n == 0 && rt_is_wide<T>(view->extent[last], {y, x});
+        last >= 0 && view->stride[last] == 1 && view->start % n == 0 && rt_is_wide<T>(rt, view->extent[last], {y, x});
     for (int d = 0; d < last; d++) whole = whole && view->stride[d] % n == 0;
     if (!whole) return false;
     for (int d = 0; d < last; d++) view->stride[d] /= n;
@@ -107,10 +107,11 @@ static inline int rt_turned_dimension(const rt_view &view, int64_t n) {
     return whole ? turned : -1;
 }
 
-template <class T> static inline bool rt_turn_of(const rt_view &view, const void *y, const void *x, rt_turn *turn) {
+template <class T>
+static inline bool rt_turn_of(struct rt *rt, const rt_view &view, const void *y, const void *x, rt_turn *turn) {
     const int64_t n = RT_WIDTH(T), turned = rt_turned_dimension(view, n), last = view.ndim - 1;
     rt_dims extent = {}, dense;
-    if (turned < 0 || !rt_is_wide<T>(0, {y, x})) return false;
+    if (turned < 0 || !rt_is_wide<T>(rt, 0, {y, x})) return false;
     for (int d = 0; d < view.ndim; d++) extent[d] = view.extent[d];
     dense = rt_dense(extent, view.ndim);
     const int64_t squares = extent[(int)turned] / n, side = squares % 4 == 0 ? 4 : squares % 2 == 0 ? 2 : 1;
@@ -172,8 +173,8 @@ template <class T> static inline int rt_read_each(struct rt *rt, void *y, const 
 }
 template <class T> static inline int rt_read_view(struct rt *rt, void *y, const void *x, rt_view view) {
     rt_turn turn;
-    if (rt_view_widen<T>(&view, y, x)) return rt_read_each<rt_wide<T>>(rt, y, x, view);
-    return rt_turn_of<T>(view, y, x, &turn) ? rt_read_turned<T>(rt, y, x, turn) : rt_read_each<T>(rt, y, x, view);
+    if (rt_view_widen<T>(rt, &view, y, x)) return rt_read_each<rt_wide<T>>(rt, y, x, view);
+    return rt_turn_of<T>(rt, view, y, x, &turn) ? rt_read_turned<T>(rt, y, x, turn) : rt_read_each<T>(rt, y, x, view);
 }
 
 template <class T>
@@ -245,7 +246,7 @@ RT_FAMILY int rt_concat(struct rt *rt, void *y, int count, std::initializer_list
     for (int j = 0; j < count; j++) {
         const int64_t extent = extents.begin()[j];
         const void *from = x.begin()[j];
-        if (rt_is_wide<T>(extent, {y, from}) && sum % n == 0 && start % n == 0)
+        if (rt_is_wide<T>(rt, extent, {y, from}) && sum % n == 0 && start % n == 0)
             rt_put_part<rt_wide<T>>(rt, y, from, outer, extent / n, sum / n, start / n);
         else
             rt_put_part<T>(rt, y, from, outer, extent, sum, start);
@@ -255,6 +256,7 @@ RT_FAMILY int rt_concat(struct rt *rt, void *y, int count, std::initializer_list
 }
 
 static inline int rt_copy(struct rt *rt, void *y, const void *x, size_t bytes) {
+    rt_take_note(rt, NULL, false, y, x, bytes);
     return rt_note(rt, cudaMemcpyAsync(y, x, bytes, cudaMemcpyDeviceToDevice, rt_cuda_of(rt)->stream));
 }
 

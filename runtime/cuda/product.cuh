@@ -28,6 +28,7 @@ template <class E> static inline int rt_plain_product(struct rt *rt, const rt_pr
 static inline int rt_library_product(struct rt *rt, const rt_product &product) {
     int (*library)(struct rt *, const rt_product *) = rt_cuda_of(rt)->product;
     const bool empty = product.batch * product.m * product.n * product.k == 0;
+    rt_take_note(rt, NULL, false, product);
     return library && !rt->reference_kernels && !empty ? library(rt, &product) : -1;
 }
 
@@ -249,7 +250,7 @@ RT_FAMILY int rt_rope(struct rt *rt, const rt_strided<typename E::type> &y, cons
     constexpr int N = RT_WIDTH(T);
     const int64_t half = y_dims[ndim - 1] / 2;
     const rt_rope_rows rows = rt_rope_rows_of(ndim, y_dims, y.step, x_ndim, x_dims, x.step, cos_dims, sin_dims);
-    const bool wide = rt_is_wide<T>(half, {y.at, x.at, cosine, sine}) && rt_rope_is_even(rows, N);
+    const bool wide = rt_is_wide<T>(rt, half, {y.at, x.at, cosine, sine}) && rt_rope_is_even(rows, N);
     return (wide ? rt_rope_by<N, T, C> : rt_rope_by<1, T, C>)(rt, (T *)y.at, (const T *)x.at, (const C *)cosine,
                                                               (const C *)sine, half, rows, interleaved);
 }

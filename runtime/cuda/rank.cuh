@@ -35,13 +35,15 @@ struct rt_cuda_piece {
     rt_cuda_piece *next;
 };
 
-/* A segment as graphs: one for each set of slots, each way in which sums begin, and all sizes that a call chooses. */
+/* A segment as graphs: one for each set of slots, each way in which sums begin, and all sizes that a call chooses; of
+ * those that grow, for a bucket (Note [Growing sizes] in grow.cuh), whose largest it has. */
 struct rt_cuda_graph {
     const struct rt_segment *segment;
     size_t slot[RT_SLOT_SETS];   /* as in struct rt */
     int sums;                    /* rt_sums_variant */
     int64_t sizes[RT_MAX_SIZES]; /* 0 behind those of the program */
-    int moves;                   /* > 0: how many sizes in a row were new; its pieces are those of the last of them */
+    bool varies;                 /* it holds for no bucket: it is launched */
+    void *block;                 /* of the GPU's memory, for arguments that move; NULL: none do */
     rt_cuda_piece *first;        /* NULL: it was launched, and nothing is recorded yet */
     rt_cuda_graph *next;
 };
@@ -53,11 +55,11 @@ struct rt_cuda_mail {
 };
 
 struct rt_cuda_private {
-    int number;            /* of the GPU */
-    rt_cuda_graph *graphs; /* the last one used first */
-    rt_cuda_piece **next;  /* where to append the piece being captured; NULL: not capturing */
-    cudaGraphExec_t spare; /* which that piece may take over */
-    double *mailbox;       /* pinned */
+    int number;               /* of the GPU */
+    rt_cuda_graph *graphs;    /* the last one used first */
+    rt_cuda_piece **next;     /* where to append the piece being captured; NULL: not capturing */
+    struct rt_growth *growth; /* while a segment is measured, or captured for a bucket; else NULL */
+    double *mailbox;          /* pinned */
     rt_cuda_mail mail[RT_MAIL];
     int nmail;
     bool callers_stream;

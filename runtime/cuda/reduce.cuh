@@ -277,7 +277,7 @@ static inline int rt_along(struct rt *rt, T *y, const T *x, int64_t outer, int64
 }
 
 template <class T> RT_FAMILY int rt_softmax(struct rt *rt, T *y, const T *x, int64_t outer, int64_t c, int64_t inner) {
-    if (inner > 1 || !rt_is_wide<T>(c, {y, x})) return rt_along(rt, y, x, outer, c, inner, rt_softmax_of());
+    if (inner > 1 || !rt_is_wide<T>(rt, c, {y, x})) return rt_along(rt, y, x, outer, c, inner, rt_softmax_of());
     return rt_rows(rt, outer, [=] __device__(int64_t row) {
         rt_exponentials<T> of = {-(T)INFINITY, 0};
         rt_each<RT_WIDTH(T)>(x + row * c, c, [&](int64_t, T value) { of.add(value); });

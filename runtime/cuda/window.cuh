@@ -118,6 +118,7 @@ template <class T> static inline int rt_convolve(struct rt *rt, rt_convolution c
     int (*library)(struct rt *, const rt_convolution *) = rt_cuda_of(rt)->convolve;
     conv.dtype = rt_dtype_of<T>;
     conv.workspace = rt->arena[RT_SCRATCH];
+    rt_take_note(rt, NULL, false, conv);
     const int status = library && !rt->reference_kernels ? library(rt, &conv) : -1;
     if (status >= 0) return status;
     return conv.kind == RT_CONVOLVE        ? rt_conv_forward<T>(rt, conv)

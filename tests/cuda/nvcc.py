@@ -15,7 +15,7 @@ import resource
 import shutil
 import sys
 
-from stand_in import Failed, call, dims_of, parser_of, plan_of, report, skip
+from stand_in import TESTS, Failed, call, dims_of, parser_of, plan_of, report, skip
 
 GPT2 = ["gpt2", "--dim", "batch=2", "--dim", "seq=11"]
 CASES = {
@@ -24,6 +24,8 @@ CASES = {
     "gpt2 tp": [*GPT2, *plan_of("tp2").options],
     "gpt2 data": [*GPT2, *plan_of("data2").options],
     "gpt2 hybrid": [*GPT2, *plan_of("tp2data2pp2").options],
+    "decoder": ["samples/words", "--state", "auto", "--weight-dtype", "int8", "--dim", "batch=1..4", "--dim", "sequence=1..16", "--dim",
+                "past_sequence=0..160"],
     "train gpt2 hybrid": ["training/gpt2", "--train", *plan_of("tp2data2").options, "--clip-grad-norm", "1"],
     "train gpt2 bf16": ["training/gpt2", "--train", *plan_of("tp2").options, "--amp", "bf16"],
     "train gpt2 flash": ["training/gpt2", "--train", "--amp", "fp16", "--attention", "flash"],
@@ -57,7 +59,8 @@ def generate(args, model, out, *options, status=0):
 
 def generate_case(args, case, out, *more):
     folder, *options = [*CASES[case], *more]
-    folder = os.path.join(args.training if folder.startswith("training/") else args.models, os.path.basename(folder))
+    place = {"training": args.training, "samples": os.path.join(TESTS, "..", "samples", "generate")}.get(os.path.dirname(folder), args.models)
+    folder = os.path.join(place, os.path.basename(folder))
     return generate(args, os.path.join(folder, "model.onnx"), out, *options)
 
 
@@ -75,7 +78,8 @@ def make(args, directory, *goals):
 
 
 def check_program(args, directory, seconds):
-    run = [os.path.join(directory, "build", "run"), "--input", f"input_ids={args.models}/gpt2/inputs/input_ids.npy"]
+    inputs = [f"--input={name}={args.models}/gpt2/inputs/input_ids.npy" for name in ("input_ids", "attention_mask", "position_ids")]
+    run = [os.path.join(directory, "build", "run"), *inputs[:None if "decoder" in args.cases else 1]]
     if seconds > MOST_SECONDS:
         raise Failed(f"the compilers took {seconds:.1f} s")
     if os.path.exists("/dev/nvidia0"):

@@ -4,7 +4,7 @@
     sizes.py --rankc RANKC --include DIR --library FILE [--libs "-l..."] [CASE...]
 
 One process takes the sizes in turn, twice (sizes.c): a segment is launched, then recorded, then repeated; and the graphs of the sizes that
-were used last are kept, so that those of others are recorded anew. Of sizes that are new each time one graph is updated."""
+were used last are kept, so that those of others are recorded anew."""
 import os
 import re
 import sys
@@ -64,13 +64,12 @@ GPT2_SIZES = [{"batch": 2, "seq": 11}, {"batch": 1, "seq": 1}, {"batch": 2, "seq
 GPT2 = {"gpt2": ("one", "1..2"), "gpt2 by two": ("tp2", "1..2"), "gpt2 in stages": ("pp2", "1..2"), "gpt2 of parts": ("data2", "2..4:2")}
 
 
-def build(args, work, model, *options, flags=""):
-    """A program that takes steps from its input. `flags`: for nvcc."""
+def build(args, work, model, *options):
+    """A program that takes steps from its input."""
     out = os.path.join(work, "open")
     call(args.rankc, "compile", model, "-o", out, "-q", "--no-build", "--target", "cuda", *options)
     program, libraries = os.path.join(out, "model", "_"), [os.path.abspath(args.library), *args.libs.split()]
-    call("make", "-s", "-C", program, "build/model.a", f"RANKC_CFLAGS=-I{args.include}", timeout=600,
-         env={"NVCCFLAGS": f"{os.environ.get('NVCCFLAGS', '')} {flags}"})
+    call("make", "-s", "-C", program, "build/model.a", f"RANKC_CFLAGS=-I{args.include}", timeout=600)
     call(*COMPILER, "-std=gnu11", "-O1", "-Wall", "-Wextra", "-Werror", "-I", program, "-I", args.include, "-o",
          f"{work}/sizes", os.path.join(HERE, "sizes.c"), f"{program}/build/model.a", *libraries, "-lstdc++", "-lgomp", "-ldl")
     return program
@@ -83,7 +82,7 @@ def take_steps(work, program, ranks, steps):
                      for sizes, inputs, like in steps)
     with open(f"{work}/steps", "wb") as file:
         file.write(numbers([len(steps)]) + given)
-    call("sh", "-c", f"{work}/sizes {program} {ranks} <{work}/steps >{work}/results", env={"HOST_GRAPH_LOG": f"{work}/graphs"})
+    call("sh", "-c", f"{work}/sizes {program} {ranks} <{work}/steps >{work}/results")
     with open(f"{work}/results", "rb") as results:
         return [[np.frombuffer(results.read(a.nbytes), a.dtype).reshape(a.shape) for a in like] for _, _, like in steps]
 
@@ -144,30 +143,18 @@ def check_kernels(args, work):
 
 # ---- GPT-2 ----
 
-def check_gpt2(args, work, plan, batch, order=None, flags=""):
+def check_gpt2(args, work, plan, batch):
     """What a prefix gives is a prefix of what PyTorch gave: no position sees later ones."""
     model = os.path.join(TESTS, "models", "gpt2")
     ids = np.load(f"{model}/inputs/input_ids.npy")
     names = sorted(os.listdir(f"{model}/outputs"))
     want = [np.load(f"{model}/outputs/{name}") for name in names]
-    program = build(args, work, f"{model}/model.onnx", "--dim", f"batch={batch}", "--dim", "seq=1..11", *plan_of(plan).options,
-                    flags=flags)
+    program = build(args, work, f"{model}/model.onnx", "--dim", f"batch={batch}", "--dim", "seq=1..11", *plan_of(plan).options)
     cut = lambda array, s: np.ascontiguousarray(array[:s["batch"], :s["seq"]])
-    order = order or in_turn([s for s in GPT2_SIZES if s["batch"] >= int(batch[0])])
+    order = in_turn([s for s in GPT2_SIZES if s["batch"] >= int(batch[0])])
     steps = [(s.values(), [cut(ids, s)], [cut(array, s) for array in want]) for s in order]
     got = take_steps(work, program, plan_of(plan).world, steps)
     return f"{max(worst_of(mine, like, s) for mine, (_, _, like), s in zip(got, steps, order)):.1g} of the bound"
-
-
-def check_growing(args, work):
-    """Each size is new, as a cache's is that grows: from the fourth on one graph is updated."""
-    order = [{"batch": 1, "seq": seq} for seq in range(2, 12)]
-    flags = "-URT_MOST_PLANS"  # as on GPUs, so that graphs are kept for as many sizes
-    said = check_gpt2(args, work, "one", "1..2", order, flags)
-    with open(f"{work}/graphs", encoding="utf-8") as log:
-        graphs = log.read().split()
-    expect(graphs == ["updated"] * (len(order) - 3), f"graphs were {graphs}")
-    return said
 
 
 def main():
@@ -175,9 +162,9 @@ def main():
     parser.add_argument("--include", required=True)
     parser.add_argument("--library", required=True)
     parser.add_argument("--libs", default="-lm -lpthread")
-    parser.add_argument("cases", nargs="*", default=["kernels", "growing", *GPT2])
+    parser.add_argument("cases", nargs="*", default=["kernels", *GPT2])
     args = parser.parse_args()
-    checks = {"kernels": lambda work: check_kernels(args, work), "growing": lambda work: check_growing(args, work),
+    checks = {"kernels": lambda work: check_kernels(args, work),
               **{case: lambda work, how=how: check_gpt2(args, work, *how) for case, how in GPT2.items()}}
     return report((case, checks[case]) for case in args.cases)
 

@@ -1,7 +1,7 @@
 #!/usr/bin/python3
 """rankc generate writes what PyTorch's generate() writes, under every plan; texts, stops, draws, refusals, signals.
 
-    generate.py --rankc RANKC [CHECK...]
+    generate.py --rankc RANKC [--target cuda] [CHECK...]
 
 samples/generate/words is recorded by record_decoder.py, built/ and static/ by record_caches.py, small_caches.json
 by record_small_caches.py."""
@@ -36,19 +36,20 @@ PLANS = {"one": [], "last": ["--logits", "last"], "tp2 last": ["--logits", "last
 
 class Programs:
     """Programs of the decoder in one place: equal calls share one."""
-    def __init__(self, rankc, place):
+    def __init__(self, rankc, place, target):
         self.rankc, self.place, self.made = rankc, pathlib.Path(place), {}
+        self.target, self.comm = ["--target", target], ["--comm", "loopback"] if target == "cuda" else []
 
     def compile(self, *words, model=DECODER / "model.onnx", dims=DIMS):
         key = (*map(str, words), str(model), *dims)
         if key not in self.made:
             out = self.made[key] = self.place / f"p{len(self.made)}"
             own = dims[2:] if any(word.startswith("batch=") for word in words) else dims
-            call(self.rankc, "compile", model, "--state", "auto", *own, *words, "-o", out, "-q")
+            call(self.rankc, "compile", model, *self.target, "--state", "auto", *own, *words, "-o", out, "-q")
         return self.made[key]
 
     def generate(self, program, *words, **how):
-        return call(self.rankc, "generate", program, "--threads", 1, *words, **how)
+        return call(self.rankc, "generate", program, "--threads", 1, *self.comm, *words, **how)
 
     def ids(self, program, *words):
         return json.loads(self.generate(program, "--json", *words).stdout)["ids"]
@@ -448,11 +449,12 @@ def killed(programs, program, work, rank, words):
 
 def main():
     parser = parser_of(__doc__)
+    parser.add_argument("--target", default="c")
     parser.add_argument("checks", nargs="*")
     given = parser.parse_args()
     checks = (greedy, caches, small_caches, sides, files, texts, draws, roles, names, refusals, configurations, copies, prefix, model, signals)
     with tempfile.TemporaryDirectory(prefix="rankc-generate-") as place:
-        programs = Programs(given.rankc, place)
+        programs = Programs(given.rankc, place, given.target)
         return report([(check.__name__, lambda work, check=check: check(programs, work)) for check in checks
                        if not given.checks or check.__name__ in given.checks])
 

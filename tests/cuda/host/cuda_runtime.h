@@ -208,8 +208,6 @@ STAND_IN cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptu
 STAND_IN cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t *out);
 STAND_IN cudaError_t cudaStreamIsCapturing(cudaStream_t stream, cudaStreamCaptureStatus *status);
 STAND_IN cudaError_t cudaGraphInstantiate(cudaGraphExec_t *out, cudaGraph_t graph, unsigned long long);
-struct cudaGraphExecUpdateResultInfo {};
-STAND_IN cudaError_t cudaGraphExecUpdate(cudaGraphExec_t exec, cudaGraph_t graph, cudaGraphExecUpdateResultInfo *);
 STAND_IN cudaError_t cudaGraphDestroy(cudaGraph_t graph);
 STAND_IN cudaError_t cudaGraphExecDestroy(cudaGraphExec_t graph);
 STAND_IN cudaError_t cudaGraphLaunch(cudaGraphExec_t graph, cudaStream_t stream);

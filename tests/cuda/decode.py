@@ -1,0 +1,58 @@
+#!/usr/bin/python3
+"""What steps of decoding take on target cuda: graphs that hold while caches grow, and how often the host waits.
+
+    decode.py --rankc RANKC [CASE...]
+
+The ids are those of target c; tests/generate/generate.py compares those of both with PyTorch's. Counts are of the stand-in (HOST_LOG in
+host/device.h)."""
+import json
+import os
+import sys
+
+from stand_in import TESTS, call, expect, parser_of, report
+
+MODEL = os.path.join(TESTS, "..", "samples", "generate", "words", "model.onnx")
+DIMS = ["--dim", "batch=1..4", "--dim", "sequence=1..16", "--dim", "past_sequence=0..240"]
+NEW = 150
+BUCKETS = 3  # of up to 64, 128 and 256 rows
+
+# case: options of compile, prompts, graphs of a step of all ranks: those of a rank are divided where ranks of a process communicate
+CASES = {"one row": ([], ["cat"], 1),
+         "rows": ([], ["cat", "owl pine bee", "day"], 1),
+         "small": (["--weight-dtype", "int8", "--cache-dtype", "int8"], ["cat"], 1),
+         "half": (["--cache-dtype", "bf16"], ["cat"], 1),
+         "two ranks": (["--pas", "tp", "--plan-ngpus", "2"], ["cat"], 14),
+         "stages": (["--pas", "pp", "--plan-ngpus", "2"], ["cat"], 6)}
+
+
+def compiled(rankc, place, target, options):
+    call(rankc, "compile", MODEL, "-o", place, "-q", "--target", target, "--state", "auto", *DIMS, *options, timeout=600)
+    return place
+
+
+def ids(rankc, program, prompts, *words, log=None):
+    said = [word for prompt in prompts for word in ("--prompt", prompt)]
+    done = call(rankc, "generate", program, *said, "--max-new-tokens", str(NEW), "--json", *words, env={"HOST_LOG": log} if log else {})
+    return json.loads(done.stdout)["ids"]
+
+
+def check(rankc, work, options, prompts, pieces):
+    want = ids(rankc, compiled(rankc, f"{work}/c", "c", options), prompts)
+    expect(len(want[0]) == NEW, f"{len(want[0])} tokens end early")
+    got = ids(rankc, compiled(rankc, f"{work}/cuda", "cuda", options), prompts, "--comm", "loopback", log=f"{work}/log")
+    expect(got == want, f"{got}, not {want}")
+    with open(f"{work}/log", encoding="utf-8") as log:
+        lines = log.read().split()
+    expect(lines.count("graph") == BUCKETS * pieces, f"{lines.count('graph')} graphs, not {BUCKETS} times {pieces}")
+    return f"{lines.count('graph')} graphs for {NEW} tokens"
+
+
+def main():
+    parser = parser_of(__doc__)
+    parser.add_argument("cases", nargs="*", default=list(CASES))
+    args = parser.parse_args()
+    return report((case, lambda work, case=case: check(args.rankc, work, *CASES[case])) for case in args.cases)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
