@@ -4,7 +4,8 @@
  * if its elements follow each other there; else it is computed now and becomes a constant, stored with the program.
  *
  * A weight that other nodes read, too, keeps what costs nothing in a step: a Reshape or contiguous Slice is a view of
- * it, and a second weight would be held twice. In training, the parameters stay as they are. */
+ * it, and a second weight would be held twice. In training, the parameters stay as they are, and so do matrices of
+ * adapters, of which a program may choose others. */
 #include <string.h>
 
 #include "ir/build.h"
@@ -103,7 +104,8 @@ static void find_moves(struct moves *moves) {
     struct graph *graph = moves->graph;
     bool *stored = ARENA_ARRAY(graph->arena, bool, graph->tensors.n + 1);
     VEC_EACH(&graph->tensors, t, const struct tensor *tensor)
-        stored[t] = (tensor->kind == TENSOR_CONST || tensor->kind == TENSOR_WEIGHT) && !moves->fixed[t];
+        stored[t] = (tensor->kind == TENSOR_CONST || tensor->kind == TENSOR_WEIGHT) && tensor->mark != MARK_ADAPTER &&
+                    !moves->fixed[t];
     GRAPH_EACH(graph, i, const struct node *node) {
         bool movable = is_move(graph, node);
         for (int k = 0; movable && k < node->ninputs; k++) movable = node->inputs[k] >= 0 && stored[node->inputs[k]];

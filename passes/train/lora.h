@@ -13,8 +13,8 @@
  *                E matrices, chosen or all
  *
  * which are MODULE.lora_A.weight and MODULE.lora_B.weight, of an embedding MODULE.lora_embedding_A and
- * MODULE.lora_embedding_B. Of a stack they are MODULE.NAME.lora_A.K and MODULE.NAME.lora_B.K for the module's stack K, from
- * 0, in the order of products: peft names them otherwise, by this order. There B is (outputs, r E). */
+ * MODULE.lora_embedding_B. Of a stack they are MODULE.NAME.lora_A.K and MODULE.NAME.lora_B.K for the module's stack K,
+ * from 0, in the order of products: peft names them otherwise, by this order. There B is (outputs, r E). */
 #ifndef PASSES_TRAIN_LORA_H
 #define PASSES_TRAIN_LORA_H
 
@@ -80,8 +80,8 @@ struct lora_sets {
 };
 #define LORA_NO_SET "none" /* name of no set */
 
-/* Modules, each once, of products that can be adapted, or of those that are: by the scope that the exporter recorded, by
- * the weight's name without ".weight", or by the node's name; of a stack the name of the parameter. */
+/* Modules, each once, of products that can be adapted, or of those that are: by the scope that the exporter recorded,
+ * by the weight's name without ".weight", or by the node's name; of a stack the name of the parameter. */
 struct lora_module {
     const char *name;
     enum lora_kind kind;

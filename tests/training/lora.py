@@ -1,12 +1,12 @@
 #!/usr/bin/python3
 """Trains adapters of the models that record_lora.py recorded, and compares every step, and the adapters after the last, with peft's.
 
-    lora.py --rankc RANKC [--plans PLAN;...] [--options "OPTION..."] [MODEL/CASE...]
+    lora.py --rankc RANKC [--plans PLAN;...] [--options "OPTION..."] [--references DIR] [--table FILE] [MODEL/CASE...]
 
 Losses, gradient norms and adapters are within 1e-5 of peft's in f64, whatever the plan, which `rankc verify` proves. Of an adapter
 the difference is relative to the largest magnitude in its matrix. The adapters begin as peft's (--adapter), and are compared as
 `rankc ckpt to-peft` writes them. With the adapters that peft trained, logits are within 1e-5 of peft's, too. Some cases are trained
-beside a base in fewer bits as well, which peft has dequantised."""
+beside a base in fewer bits as well, which peft has dequantised. With --table the cases are all in DIR, and only trained."""
 import functools
 import os
 import sys
@@ -18,14 +18,27 @@ with needed():
     import numpy as np
 
 CASES = ["gpt2/attention", "gpt2/all", "gpt2/embedding", "llama/attention", "llama/all", "bert/attention", "bert/embedding", "vit/attention",
-         "experts/experts", "tied/logits", "mixtral/stacks", "stacks/stacks"]
+         "experts/experts", "tied/logits", "mixtral/stacks", "mixtral/down", "stacks/stacks"]
 PLANS = ["one", "dp2", "tp2", "pp2", "dp2+use-zero=3", "tp2dp2+use-zero=2", "tp2pp2"]
 BOUND = 1e-5
+ROOT = os.path.join(HERE, "lora")
+HEAD = """# Adapters beside peft's
+
+Models of the tests with low-rank adapters on the products of attention and on all, with an r of 4 and of 8, trained for 20 steps of AdamW
+by rankc and by peft in f64, from the same adapters. A cell is the largest relative difference of a loss, of a gradient norm, and of a
+value of the adapters after the last step to the largest of its matrix. `frozen`: losses and norms beside a base of 4 bits, which PyTorch
+has dequantised. `rankc verify` proves every plan. The bound is 1e-5.
+
+Written by `tests/training/lora.py --references DIR --table FILE`, from what `tests/training/record_lora.py --out DIR/.. --grid` has
+recorded in DIR. The plans are words of `tests/rankc_plans.py`: tp4 and pp2 are 4 ranks of tensor parallelism and 2 of pipeline parallelism,
+dp2 are 2 scale units.
+
+"""
 SAME = ("peft_type", "r", "lora_alpha", "lora_dropout", "use_rslora", "bias", "rank_pattern", "alpha_pattern")
 
 
 def folder_of(case):
-    return os.path.join(HERE, "lora", *case.split("/"))
+    return os.path.join(ROOT, *case.split("/"))
 
 
 def input_of(case):
@@ -70,9 +83,13 @@ def worst_of(differences):
     return f"{worst:.1e}"
 
 
+def reference_of_model(model):
+    return read_json(ROOT, model, "reference.json")
+
+
 def reference_of(case, plan):
     """Of a case: what was recorded of its model, of itself, the micro-batches that a rank accumulates, and those of a step."""
-    reference = read_json(os.path.dirname(folder_of(case)), "reference.json")
+    reference = reference_of_model(case.split("/")[0])
     accumulate = 2 if "pp" in plan else 1
     return reference, reference["cases"][case.split("/")[1]], accumulate, plan_of(plan).units * accumulate
 
@@ -107,18 +124,43 @@ def infer(rankc, case, plan, merge, work):
     return f"{abs(ours - theirs).max() / abs(theirs).max():.1e}"
 
 
+def write_table(path, plans, results):
+    with open(path, "w", encoding="utf-8") as table:
+        table.write(HEAD + "| case | " + " | ".join(plans) + " |\n|---|" + "---|" * len(plans) + "\n")
+        for case in dict.fromkeys(case for case, _ in results):
+            table.write(f"| {case} | " + " | ".join(results[case, plan] for plan in plans) + " |\n")
+
+
 def main():
+    global ROOT
     parser = parser_of(__doc__)
+    parser.add_argument("--references", default=ROOT, help="a directory of record_lora.py")
+    parser.add_argument("--table", help="where to write a table of the differences")
     parser.add_argument("--options", default="", help="further ones of `rankc compile`")
     parser.add_argument("--plans", default=" ".join(PLANS), help="their names: rankc_plans.py")
     parser.add_argument("cases", nargs="*", default=CASES)
     options = parser.parse_args()
-    trained = [(f"{case} {plan}", functools.partial(check, options.rankc, options.options.split(), case, plan))
-               for case in options.cases for plan in names_of(options.plans)]
-    frozen = [(f"{case} frozen {plan}", functools.partial(check_frozen, options.rankc, options.options.split(), case, plan))
-              for case in options.cases if "frozen" in reference_of(case, "one")[1] for plan in names_of(options.plans)]
-    return report(trained + frozen + [(f"{case} {plan} inference{merge}", functools.partial(infer, options.rankc, case, plan, merge))
-                                      for case in options.cases for plan in ("one", "tp2") for merge in ("", ":merge")])
+    ROOT = os.path.abspath(options.references)
+    cases, plans, more, results = options.cases, names_of(options.plans), options.options.split(), {}
+    if options.table:
+        cases = [f"{model}/{case}" for model in sorted(os.listdir(ROOT)) for case in reference_of_model(model)["cases"]]
+
+    def kept(case, plan, function):
+        def run(work):
+            results[case, plan] = "failed"
+            results[case, plan] = function(options.rankc, more, case.split(" ")[0], plan, work)
+            return results[case, plan]
+        return f"{case} {plan}", run
+
+    checks = [(case, check) for case in cases] + [(f"{case} frozen", check_frozen)
+                                                  for case in cases if "frozen" in reference_of(case, "one")[1]]
+    trained = [kept(case, plan, function) for case, function in checks for plan in plans]
+    inferred = [(f"{case} {plan} inference{merge}", functools.partial(infer, options.rankc, case, plan, merge))
+                for case in cases for plan in ("one", "tp2") for merge in ("", ":merge") if not options.table]
+    failed = report(trained + inferred)
+    if options.table:
+        write_table(options.table, plans, results)
+    return failed
 
 
 if __name__ == "__main__":

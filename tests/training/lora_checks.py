@@ -9,6 +9,7 @@
   decoders  `--adapter` finds the modules of such a decoder, beside its weights or merged, and lists what has no place
   dropout   losses, norms and adapters are those of one rank under every plan; without dropout they are others; the mean of the
             gradients of many micro-batches goes to that without dropout; evaluation has none
+  sets      of two adapters of stacks in one program, with another r and on other parameters, each one gives peft's logits
   fp8       --fp8 computes the frozen products and the adapters in 8 bits: losses near those in f32, two units as one bit for bit"""
 import os
 import sys
@@ -109,6 +110,21 @@ def decoders(rankc, work, _):
     return f"{worst:.1e}"
 
 
+def sets(rankc, work, _):
+    worst, cases = 0, ("mixtral/stacks", "mixtral/down")
+    np.save(f"{work}/x.npy", np.load(f"{model_of(cases[0])}/input_ids.npy")[:2])
+    call(rankc, "compile", f"{model_of(cases[0])}/model.onnx", "-o", f"{work}/run", "-q", *plan_of("tp2").options,
+         *(word for case in cases for word in ("--adapter", f"{folder_of(case)}/trained-1:name={os.path.basename(case)}")))
+    for case in cases:
+        call(rankc, "run", f"{work}/run", "--adapter", os.path.basename(case), "--input", f"input_ids={work}/x.npy", "--output-dir",
+             f"{work}/{case}", "-q")
+        ours, theirs = np.load(f"{work}/{case}/logits.npy"), np.load(f"{folder_of(case)}/logits.npy")
+        apart = abs(ours - theirs).max() / abs(theirs).max()
+        expect(apart <= BOUND, f"{case}: logits differ by {apart}")
+        worst = max(worst, apart)
+    return f"{worst:.1e}"
+
+
 class Dropped:
     """Runs of llama with adapters that drop inputs."""
     DATA = data_of("llama/all")
@@ -180,7 +196,7 @@ def fp8(rankc, work, _):
     return f"{last:.4f}, in f32 {runs['f32'][-1]:.4f}"
 
 
-CHECKS = {check.__name__: check for check in (merged, decoders, dropout, fp8)}
+CHECKS = {check.__name__: check for check in (merged, decoders, sets, dropout, fp8)}
 
 
 def main():

@@ -2,6 +2,7 @@
 """Record how peft trains adapters of small models of transformers.
 
     record_lora.py [--out DIR] [MODEL[/CASE]...]    one case: beside those that were recorded
+    record_lora.py --out DIR --grid  the cases of GRID, with r 4 and 8, each also with a base of 4 bits
     record_lora.py --rankc RANKC     trains the adapters by rankc, and compares what peft, which loads them, computes
 
 writes, for those models of MODELS, or all,
@@ -172,7 +173,7 @@ MODELS = {
                     "embedding": (["word_embeddings"], {"r": 8, "lora_alpha": 8})}),
     "experts": Row(Mixture, {"experts": (["up", "down"], {"r": 4, "lora_alpha": 8})}),
     "mixtral": Row(mixtral, {"stacks": (["q_proj"], {"r": 4, "lora_alpha": 8, "target_parameters": [
-        "experts.gate_up_proj", "experts.down_proj"]})}, **DECODER),
+        "experts.gate_up_proj", "experts.down_proj"]}), "down": ([], {"r": 2, "lora_alpha": 2, "target_parameters": ["down_proj"]})}, **DECODER),
     "stacks": Row(Stacks, {"stacks": (["embed"], {"r": 2, "lora_alpha": 4, "target_parameters": ["experts.up", "experts.down"]})}),
     "tied": Row(tied, {"logits": (["lm_head", "o_proj"], {"r": 4, "lora_alpha": 8})}, optimize=False, **DECODER),
     "vit": Row(vit, {"attention": (["q_proj", "v_proj"], {"r": 8, "lora_alpha": 8})}, "pixel_values", images),
@@ -183,6 +184,24 @@ MODELS = {
 FROZEN = {("llama", "all"): ("int4:group=16", "*", "int4"), ("llama", "attention"): ("bf16", "*", "bf16"),
           ("gpt2", "attention"): ("*.c_*=int8:group=16", "*.c_*", "int8")}
 GROUP = 16
+
+# Modules on attention and on all products, and what becomes int4: the option --weight-dtype, and names in PyTorch
+GRID = {"gpt2": (["c_attn", "attn.c_proj"], ["c_attn", "c_proj", "c_fc", "lm_head"], "*.c_*=int4:group=16", "*.c_*"),
+        "llama": (["q_proj", "k_proj", "v_proj", "o_proj"], ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"],
+                  "int4:group=16", "*"),
+        "bert": (["query", "key", "value", "attention.output.dense"], ["query", "key", "value", "dense", "classifier"],
+                 "int4:group=16", "*.word_embeddings.*,*.encoder.*,classifier.*"),
+        "vit": (["q_proj", "k_proj", "v_proj", "o_proj"], ["q_proj", "k_proj", "v_proj", "o_proj", "fc1", "fc2", "classifier"],
+                "int4:group=16", "*")}
+
+
+def of_grid(name):
+    """The model with the cases of the grid."""
+    row, (attention, everything, option, names) = copy.copy(MODELS[name]), GRID[name]
+    row.cases = {f"{what}-r{r}": (modules, {"r": r, "lora_alpha": 16}) for what, modules in (("attention", attention), ("all", everything))
+                 for r in (4, 8)}
+    FROZEN.update({(name, case): (option, names, "int4") for case in row.cases})
+    return row
 
 
 def rounded(weight, to):
@@ -204,7 +223,8 @@ def rounded(weight, to):
 def freeze(model, names, to):
     for module, of in model.named_modules():
         weight = dict(of.named_parameters(recurse=False)).get("weight")
-        if weight is None or weight.dim() != 2 or "lora_" in module or not fnmatch.fnmatch(f"{module}.weight", names):
+        named = any(fnmatch.fnmatch(f"{module}.weight", name) for name in names.split(","))
+        if weight is None or weight.dim() != 2 or "lora_" in module or not named:
             continue
         turned = isinstance(of, transformers.pytorch_utils.Conv1D)
         values = rounded((weight.detach().T if turned else weight.detach()).contiguous(), to)
@@ -369,11 +389,12 @@ def record(folder, row, only):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path(__file__).resolve().parent)
+    parser.add_argument("--grid", action="store_true")
     parser.add_argument("--rankc")
-    parser.add_argument("models", nargs="*", default=list(MODELS))
+    parser.add_argument("models", nargs="*")
     options = parser.parse_args()
-    for name, only in (model.partition("/")[::2] for model in options.models):
-        row = MODELS[name]
+    for name, only in (model.partition("/")[::2] for model in options.models or (GRID if options.grid else MODELS)):
+        row = of_grid(name) if options.grid else MODELS[name]
         if not options.rankc:
             record(options.out / "lora" / name, row, only)
         for case in row.cases if options.rankc else ():

@@ -120,7 +120,8 @@ static int make_rule(const struct reader *r, const char *module, int64_t rows, s
     const bool stack = adapter->kind == LORA_STACK;
     const struct rt_json *const said = rt_json_member(r->root, "r"); /* rank_pattern has expressions of modules */
     if (said && (stack || is_unset(rt_json_member(r->root, "rank_pattern"))) &&
-        (!rt_json_real(said, &given) || given < 1 || (stack ? fmod((double)rows, given) : given - (double)rows) != 0))
+        (!rt_json_real(said, &given) || given < 1 || given != floor(given) ||
+         (stack ? fmod((double)rows, given) : given - (double)rows) != 0))
         return bad(r, r->config, "r is not that of the matrices of", module);
     const int64_t rank = stack ? (int64_t)given : rows;
     const char *globs = stack ? parameters_of(r) : module;
