@@ -58,7 +58,7 @@ static void bind_splits(struct tmpl_env *env, const struct graph *graph, const s
                       (long long)cut->placement.blocks, (long long)cut->placement.grain);
     }
     tmpl_setf(env, "nsplits", "%d", n);
-    tmpl_setf(env, "flat", "0x%x", layout_slices(&tensor->layout));
+    tmpl_setf(env, "flat", "0x%x", tensor_slices(tensor));
     tmpl_set(env, "splits", n ? strbuf_text(&out) : "0");
 }
 
@@ -334,7 +334,7 @@ static void bind_classes(struct tmpl_env *env, const struct rankplan *plan, cons
         tmpl_set(entry, "output_places", places(plan, class, false, graph->outputs.n, graph->outputs.at));
         tmpl_set(entry, "weight_offsets", offsets_of(plan, class, plan->weights.n, plan->weights.at));
         tmpl_set(entry, "state_offsets", offsets_of(plan, class, plan->states.n, plan->states.at));
-        tmpl_set(entry, "bytes", list_of(graph->arena, class->bytes, class->bytes[RT_STATE] ? RT_ARENAS : RT_STATE));
+        tmpl_set(entry, "bytes", list_of(graph->arena, class->bytes, class->bytes[RT_STATE] ? RT_STATE + 1 : RT_STATE));
         tmpl_set(entry, "replaces", class->replaced ? "yes" : "");
         tmpl_setf(entry, "replaced", "%lld", (long long)class->replaced);
         bind_growing(entry, plan, class, extents);

@@ -8,6 +8,7 @@
 #include "ir/op.h"
 #include "ir/provenance.h"
 #include "runtime/base/number/checked.h"
+#include "runtime/base/shape/flat.h"
 
 const char *const level_names[LEVELS] = {"IMPORTED", "TYPED",     "TRAINING",  "PLACED", "COMMUNICATING",
                                          "STAGED",   "SEGMENTED", "SCHEDULED", "PLANNED"};
@@ -269,6 +270,10 @@ bool tensor_same_type(const struct tensor *a, const struct tensor *b) {
 
 bool tensor_is_stored(const struct tensor *tensor) {
     return tensor->kind == TENSOR_WEIGHT || tensor->kind == TENSOR_CONST || tensor->kind == TENSOR_STATE;
+}
+
+unsigned tensor_slices(const struct tensor *tensor) {
+    return layout_slices(&tensor->layout) | (tensor->host ? RT_FLAT_HOST : 0);
 }
 
 static const char *type_text(struct arena *arena, struct open_sizes *open, const struct tensor *tensor,

@@ -94,6 +94,7 @@ struct tensor {
     bool channels_last;   /* VALUE: the model's image with channels as the last dimension (Note [Channels last]) */
     bool shared;          /* INPUT: the same for all samples (samples_find_shared) */
     bool gradient;        /* STATE: accumulates a gradient, cleared before each step; INPUT: gradient of an output */
+    bool host;            /* WEIGHT, STATE: it lies in the host's memory (passes/place/offload.c) */
     struct layout layout; /* valid from PLACED on */
 };
 
@@ -343,6 +344,10 @@ bool tensor_same_shape(const struct tensor *a, const struct tensor *b);
 bool tensor_same_type(const struct tensor *a, const struct tensor *b);
 /* True for WEIGHT, CONST and STATE: a rank can load any part of it at the start, so any layout costs nothing. */
 bool tensor_is_stored(const struct tensor *tensor);
+
+/* What a rank stores of its part, as rt_flat_slice takes it (runtime/base/shape/flat.h). 0: all of it, where the plan
+ * places it. */
+unsigned tensor_slices(const struct tensor *tensor);
 
 /* The graph at such sizes, in `arena`: extents, attributes and cuts are numbers, and no size is open. It shares
  * everything else with the graph, whose tensors and nodes have the same ids, and is not to be changed. */

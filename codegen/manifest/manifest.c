@@ -76,6 +76,7 @@ static void put_training(json *writer, const struct program_info *info, bool mod
     rt_json_key_real(writer, "clip_grad_norm", training->clip_grad_norm);
     if (training->ema > 0) rt_json_key_real(writer, "ema", training->ema);
     if (training->moments_int8) rt_json_key_bool(writer, "moments_int8", true);
+    if (training->offload) rt_json_key_text(writer, "offload", offload_names[training->offload]);
     if (training->amp.skip) rt_json_key_bool(writer, "skip_nonfinite", true);
     if (module) rt_json_key_bool(writer, "module", true);
     rt_json_close(writer, '}');
@@ -249,12 +250,12 @@ static void put_live(json *writer, const struct rank_class *class, int positions
     rt_json_close(writer, '}');
 }
 
-/* The bytes of each arena, of "state" where the program keeps any, and "peak", their sum. */
+/* The bytes of each arena, of "state" where the program keeps any, and "peak", the sum of those on the device. */
 static void put_arenas(json *writer, const int64_t *bytes) {
     int64_t peak = 0;
     for (int a = 0; a < RT_ARENAS; a++) {
-        if (a != RT_STATE || bytes[a]) rt_json_key_int(writer, plan_arena_names[a], bytes[a]);
-        peak += bytes[a];
+        if (a < RT_STATE || bytes[a]) rt_json_key_int(writer, plan_arena_names[a], bytes[a]);
+        peak += a < RT_HOST ? bytes[a] : 0;
     }
     rt_json_key_int(writer, "peak", peak);
     rt_json_close(writer, '}');

@@ -73,5 +73,5 @@ void memory_of_class(const struct compiled_model *compiled, const struct rt_json
     if (!rt_json_member(class, "flats")) return;
     add_flats(compiled, class, bytes);
     bytes[MEMORY_PEAK] = 0;
-    for (int a = 0; a < RT_ARENAS; a++) bytes[MEMORY_PEAK] += bytes[a];
+    for (int a = 0; a < RT_HOST; a++) bytes[MEMORY_PEAK] += bytes[a];
 }

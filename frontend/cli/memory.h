@@ -4,7 +4,7 @@
 
 #include "frontend/cli/compiled_model.h"
 
-/* A kind for each arena (enum rt_arena), then "peak": their sum. */
+/* A kind for each arena (enum rt_arena), then "peak": the sum of those in the device's memory, all but HOST. */
 enum { MEMORY_PEAK = RT_ARENAS, MEMORY_KINDS };
 extern const char *const memory_kinds[MEMORY_KINDS];
 

@@ -246,6 +246,7 @@ static void print_source(struct printer *p, int id) {
     if (tensor->kind == TENSOR_WEIGHT) print_role(p, tensor);
     if ((tensor->kind == TENSOR_STATE || tensor->kind == TENSOR_INPUT) && tensor->gradient)
         strbuf_puts(&p->out, " gradient");
+    if (tensor->host) strbuf_puts(&p->out, " host");
     if (tensor->kind == TENSOR_INPUT && tensor->shared && tensor->ndim) strbuf_puts(&p->out, " shared");
     print_layout(p, &tensor->layout);
     if (tensor->kind == TENSOR_CONST) print_values(p, id);

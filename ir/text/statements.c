@@ -143,6 +143,7 @@ bool read_state(struct reader *r) {
     struct tensor *tensor = add_source(r, TENSOR_STATE);
     if (!tensor) return false;
     tensor->gradient = take(r, "gradient");
+    tensor->host = take(r, "host");
     return read_source_layout(r, tensor);
 }
 
@@ -181,6 +182,7 @@ bool read_weight(struct reader *r) {
     if (!tensor || (take(r, "@") && !read_stored(r, &tensor->stored)) || !read_coding(r, &tensor->stored.coding) ||
         !read_role(r, tensor))
         return false;
+    tensor->host = take(r, "host");
     return read_source_layout(r, tensor);
 }
 

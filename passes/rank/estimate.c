@@ -59,6 +59,14 @@ static double ranks_along(const struct estimation *e, int coordinate, int axis, 
     return mesh->nreplicas == 1 ? e->units : replica == 0 ? (double)e->units / e->groups : e->groups;
 }
 
+/* Seconds in which a gather reads its slice from the host's memory. */
+static double fetching_seconds(const struct estimation *e, const struct rank_class *class, const struct node *node) {
+    const struct graph *graph = e->plan->graph;
+    const struct node *start = made_by(graph, op_moved_input(node), OP_AllGatherStart);
+    const int slice = op_moved_input(start ? start : node);
+    return graph->tensors.at[slice].host ? bytes_of(e, class, slice) / e->machine->host_bandwidth : 0;
+}
+
 /* Seconds of the collective, if nothing else is done. */
 static double seconds_of(const struct estimation *e, const struct rank_class *class, const struct node *node) {
     const int moved = op_moved_input(node), result = node->outputs[0];
@@ -66,7 +74,8 @@ static double seconds_of(const struct estimation *e, const struct rank_class *cl
     const double ranks = ranks_along(e, class->coordinate, (int)attr_int(node, "mesh", 0), &stride);
     const struct machine_group group = {e->machine, ranks, stride};
     return moves_seconds(&group, node->op, bytes_of(e, class, moved), bytes_of(e, class, result),
-                         (double)attr_int(node, "runs", 1));
+                         (double)attr_int(node, "runs", 1)) +
+           fetching_seconds(e, class, node);
 }
 
 /* Per coordinate: its first shard. */

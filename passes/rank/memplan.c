@@ -203,10 +203,11 @@ static int64_t loaded_bytes(const struct rankplan *plan, const struct rank_class
     return (int64_t)rt_dtype_bytes(t->dtype) * rt_packed_elements(&panels, t->dtype);
 }
 
-/* Lists a tensor that is cut flat in the class' flats; false if it is not. Its offset is known at run time. */
+/* Lists a tensor that is cut flat, or in the host's memory, in the class' flats; false if it is neither. Its offset is
+ * known at run time. */
 static bool place_flat(const struct rankplan *plan, struct rank_class *class, int tensor, enum rt_arena arena) {
     const struct tensor *t = &plan->graph->tensors.at[tensor];
-    const struct rt_flat flat = {arena, t->dtype, layout_slices(&t->layout),
+    const struct rt_flat flat = {t->host ? RT_HOST : arena, t->dtype, tensor_slices(t),
                                  rankplan_elements(class, plan->graph, tensor)};
     if (!flat.axes) return false;
     class->place[tensor] = (struct plan_place){PLAN_FLAT, class->flats.n};

@@ -122,6 +122,6 @@ int64_t rankplan_peak(const struct rankplan *plan, const struct rank_class *clas
     ways[mesh->naxes] = units % groups ? units : units / groups; /* fewer units than groups: not divided yet */
     memcpy(bytes, class->bytes, sizeof class->bytes);
     rt_flat_place(class->flats.at, class->flats.n, ways, bytes, at);
-    for (int a = 0; a < RT_ARENAS; a++) all += bytes[a];
+    for (int a = 0; a < RT_HOST; a++) all += bytes[a];
     return all;
 }

@@ -11,7 +11,8 @@
  *   STATE          states of inference, one after the other: first those that each step replaces, then caches that grow
  *   ACTIVATIONS    computed values, which share addresses where their lifetimes allow; inputs, if the target wants them
  *   COMMUNICATION  values that ranks exchange, at equal offsets on all shards of a coordinate, so that peers reach them
- *   SCRATCH        workspace for one node at a time: that of the node that needs most */
+ *   SCRATCH        workspace for one node at a time: that of the node that needs most
+ *   HOST           stored tensors that the plan leaves in the host's memory, one after the other */
 #ifndef PASSES_RANK_RANKPLAN_H
 #define PASSES_RANK_RANKPLAN_H
 
@@ -25,7 +26,7 @@
 /* By enum rt_arena: what manifest.json and generated code call it, and its enumerator. */
 extern const char *const plan_arena_names[RT_ARENAS], *const plan_arena_enumerators[RT_ARENAS + 1];
 
-/* Not an arena: a stored tensor that is cut flat (struct rt_flat in runtime/base/shape/flat.h). */
+/* Not an arena: a stored tensor that is cut flat, or in HOST (struct rt_flat in runtime/base/shape/flat.h). */
 enum { PLAN_FLAT = MANIFEST_FLAT };
 
 struct plan_place {
@@ -145,7 +146,8 @@ int64_t rankplan_bytes(const struct rank_class *class, const struct graph *graph
 /* Bytes of the part at the largest sizes (ir/open.h). */
 int64_t rankplan_room(const struct rank_class *class, const struct graph *graph, int tensor);
 
-/* Bytes of each arena of a rank of the class, with that many scale units and groups of ZeRO, and their sum. */
+/* Bytes of each arena of a rank of the class, with that many scale units and groups of ZeRO, and their sum without
+ * HOST. */
 int64_t rankplan_peak(const struct rankplan *plan, const struct rank_class *class, int units, int groups,
                       int64_t bytes[RT_ARENAS]);
 

@@ -125,6 +125,9 @@ enum { FP8_MULTIPLE = 16 };
 /* Parameters of fewer elements keep their moments as they are. */
 enum { MOMENTS_THRESHOLD = 4096 };
 
+enum offload { OFFLOAD_NOTHING, OFFLOAD_OPTIMIZER, OFFLOAD_WEIGHTS };
+extern const char *const offload_names[3]; /* in manifest.json, which has none for nothing */
+
 struct training {
     struct optimizer_choice optimizer;
     struct amp amp;
@@ -132,6 +135,7 @@ struct training {
     double clip_grad_norm; /* largest norm of the gradient (torch.nn.utils.clip_grad_norm_); 0: no clipping */
     double ema;            /* decay of the averages of parameters, which are states "ema"; 0: there are none */
     bool moments_int8;     /* states that the optimizer's row marks are in blocks of 8 bits */
+    enum offload offload;  /* what lies in the host's memory (passes/place/offload.c) */
     int64_t bucket_bytes;  /* bytes of gradients per bucket that units reduce during the backward phase; 0: after it */
     bool tied_once;        /* stages send gradients of tied weights once a step (passes/place/tied_gradients.c) */
     const char *lr_schedule_text; /* as it was given */
@@ -152,6 +156,9 @@ int parameter_rule_add(struct training *training, const char *text, struct arena
  * PyTorch allows: 0, or -1 after a diagnostic (E0205). Not called for the optimizer of a model's training_info, for
  * which ONNX allows more. */
 int optimizers_check(const struct training *training, struct arena *arena, struct diags *diags);
+
+/* By the name in manifest.json; NULL: OFFLOAD_NOTHING. */
+enum offload offload_by_name(const char *name);
 
 /* Checks that some optimizer has states that can be in 8 bits, if they are asked for: 0, or -1 after E0205. */
 int moments_check(const struct training *training, struct diags *diags);

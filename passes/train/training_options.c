@@ -136,6 +136,14 @@ static bool has_codes(const struct optimizer_choice *choice) {
     return strstr(states, "/s") || strstr(states, "/u") || (choice->rest && has_codes(choice->rest));
 }
 
+const char *const offload_names[] = {"none", "optimizer", "weights"};
+
+enum offload offload_by_name(const char *name) {
+    int offload = OFFLOAD_WEIGHTS;
+    while (name && offload > OFFLOAD_NOTHING && strcmp(offload_names[offload], name) != 0) offload--;
+    return name ? (enum offload)offload : OFFLOAD_NOTHING;
+}
+
 int moments_check(const struct training *training, struct diags *diags) {
     bool any = !training->moments_int8 || has_codes(&training->optimizer);
     for (int i = 0; i < training->rules.n; i++) any = any || has_codes(&training->rules.at[i].optimizer);

@@ -28,13 +28,14 @@ void rt_flat_find(struct rt *rt) {
         rt->slice[i] = rt->arena[rt->rank_class->flats[i].arena] + rt->internal->flat_at[i];
 }
 
-struct rt_stored rt_stored_part(const struct rt *rt, size_t place, unsigned axes, int64_t elements) {
-    if (!axes) return (struct rt_stored){place, 0, elements};
+struct rt_stored rt_stored_part(const struct rt *rt, enum rt_arena arena, size_t place, unsigned slices,
+                                int64_t elements) {
+    if (!slices) return (struct rt_stored){arena, place, 0, elements};
     const struct rt_rank_class *class = rt->rank_class;
-    if (place >= (size_t) class->nflats || class->flats[place].axes != axes || class->flats[place].elements != elements)
-        return (struct rt_stored){0, 0, -1};
-    const struct rt_flat_slice slice = rt_flat_slice(axes, elements, rt->ways, rt->coordinate);
-    return (struct rt_stored){(size_t)rt->internal->flat_at[place], slice.start, slice.count};
+    const struct rt_flat *flat = place < (size_t) class->nflats ? &class->flats[place] : NULL;
+    if (!flat || flat->axes != slices || flat->elements != elements) return (struct rt_stored){arena, 0, 0, -1};
+    const struct rt_flat_slice slice = rt_flat_slice(slices, elements, rt->ways, rt->coordinate);
+    return (struct rt_stored){flat->arena, (size_t)rt->internal->flat_at[place], slice.start, slice.count};
 }
 
 /* Elements of every rank along `axis`, of the slice of `elements` that the axes in `outer` have cut already. */

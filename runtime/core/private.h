@@ -242,14 +242,16 @@ int rt_flat_open(struct rt *rt);
 void rt_flat_find(struct rt *rt);
 
 /* What a rank stores of its part of a tensor, row-major: elements [start, start + count) at offset `at` of the arena.
- * All of the part, or the rank's slice of it. `place`: the tensor's entry in the rank class, not RT_ABSENT; `axes`: the
- * axes of the flat cut, 0 without one; `elements`: of the part. count is -1 if the entry does not belong to such a
- * slice. */
+ * All of the part, or the rank's slice of it. `place`: the tensor's entry in the rank class, not RT_ABSENT; `slices`:
+ * as rt_flat_slice takes it, 0 for a tensor in `arena`; `elements`: of the part. count is -1 if the entry does not
+ * belong to such a slice. */
 struct rt_stored {
+    enum rt_arena arena;
     size_t at;
     int64_t start, count;
 };
-struct rt_stored rt_stored_part(const struct rt *rt, size_t place, unsigned axes, int64_t elements);
+struct rt_stored rt_stored_part(const struct rt *rt, enum rt_arena arena, size_t place, unsigned slices,
+                                int64_t elements);
 
 /* Completes a part that is cut flat along `axes`: `part` has room for all its elements, in the process' memory, and the
  * rank has put its slice in its place there. Collective over the ranks along these axes. */

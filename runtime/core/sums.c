@@ -22,6 +22,11 @@ static bool begins(const struct rt *rt, const struct rt_comm *comm) {
     return comm->size > 1 && comm->driver->begin && is_in_reach(rt, RT_COMMUNICATION);
 }
 
+/* True if a single rank's gather, which is a copy, begins early: what it copies may lie in the host's memory. */
+static bool copies_early(const struct rt *rt, const struct rt_comm *comm) {
+    return comm->size == 1 && comm->driver->begin && rt->internal->bytes[RT_HOST];
+}
+
 static bool can_begin(const struct rt *rt, const struct rt_comm *comm) {
     const struct rt_training *training = rt->program->training;
     return begins(rt, comm) && is_in_reach(rt, RT_GRADIENTS) && training && training->bucket_bytes > 0;
@@ -95,7 +100,7 @@ static bool is_replica_axis(const struct rt *rt, int axis) {
 }
 
 bool rt_begins_early(const struct rt *rt, int axis, enum rt_early kind) {
-    if (kind == RT_GATHER) return begins(rt, rt->axis[axis]);
+    if (kind == RT_GATHER) return begins(rt, rt->axis[axis]) || copies_early(rt, rt->axis[axis]);
     return (is_replica_axis(rt, axis) ? rt->internal->overlaps : rt->internal->known) && can_begin(rt, rt->axis[axis]);
 }
 

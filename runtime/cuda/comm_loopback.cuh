@@ -93,7 +93,7 @@ static int loopback_end(rt_loopback *loop) {
 
 static int loopback_copy(rt_loopback *loop, void *dst, const void *src, size_t bytes) {
     if (!bytes || dst == src) return RT_OK;
-    return loopback_wait(loop, cudaMemcpyAsync(dst, src, bytes, cudaMemcpyDeviceToDevice, loopback_stream(loop)));
+    return loopback_wait(loop, cudaMemcpyAsync(dst, src, bytes, cudaMemcpyDefault, loopback_stream(loop)));
 }
 
 struct rt_sources {

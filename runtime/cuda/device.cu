@@ -149,22 +149,33 @@ static void close_device(struct rt *rt) {
     rt->device = NULL;
 }
 
-static void *allocate(struct rt *rt, enum rt_arena, size_t bytes) {
+/* HOST is pinned memory of the process, which has the same address on the host and on all GPUs. Pinning takes time: an
+ * empty arena, of one byte, is as the others. */
+static void *allocate(struct rt *rt, enum rt_arena arena, size_t bytes) {
     void *memory = NULL;
-    if (cudaMalloc(&memory, bytes) != cudaSuccess) {
+    const bool pinned = arena == RT_HOST && bytes > 1;
+    const cudaError_t error = pinned ? cudaHostAlloc(&memory, bytes, cudaHostAllocMapped | cudaHostAllocPortable)
+                                     : cudaMalloc(&memory, bytes);
+    if (error != cudaSuccess) {
         cudaGetLastError(); /* is not of what follows */
         return NULL;
     }
-    cudaMemsetAsync(memory, 0, bytes, rt_cuda_of(rt)->stream);
+    if (pinned)
+        memset(memory, 0, bytes);
+    else
+        cudaMemsetAsync(memory, 0, bytes, rt_cuda_of(rt)->stream);
     return memory;
 }
 
-static void release(struct rt *, void *memory, size_t) {
-    cudaFree(memory);
+static void release(struct rt *rt, void *memory, size_t bytes) {
+    if (memory == rt->arena[RT_HOST] && bytes > 1)
+        cudaFreeHost(memory);
+    else
+        cudaFree(memory);
 }
 
 static int put(struct rt *rt, void *dst, const void *src, size_t bytes) {
-    RT_CUDA_TRY(rt, cudaMemcpyAsync(dst, src, bytes, cudaMemcpyHostToDevice, rt_cuda_of(rt)->stream));
+    RT_CUDA_TRY(rt, cudaMemcpyAsync(dst, src, bytes, cudaMemcpyDefault, rt_cuda_of(rt)->stream));
     return RT_OK;
 }
 
@@ -201,7 +212,7 @@ static int get(struct rt *rt, void *dst, const void *src, size_t bytes) {
         to = &own->mailbox[own->nmail];
         own->mail[own->nmail++] = {dst, bytes};
     }
-    RT_CUDA_TRY(rt, cudaMemcpyAsync(to, src, bytes, cudaMemcpyDeviceToHost, rt_cuda_of(rt)->stream));
+    RT_CUDA_TRY(rt, cudaMemcpyAsync(to, src, bytes, cudaMemcpyDefault, rt_cuda_of(rt)->stream));
     return RT_OK;
 }
 
@@ -266,8 +277,8 @@ static bool all_divide(const struct rt_copies *rows, int64_t unit) {
 
 static int copy_rows(struct rt *rt, const struct rt_copies *rows) {
     if (rows->count[0] * rows->count[1] * rows->count[2] == 1)
-        return rt_note(
-            rt, cudaMemcpyAsync(rows->to, rows->from, rows->bytes, cudaMemcpyDeviceToDevice, rt_cuda_of(rt)->stream));
+        return rt_note(rt,
+                       cudaMemcpyAsync(rows->to, rows->from, rows->bytes, cudaMemcpyDefault, rt_cuda_of(rt)->stream));
     if (all_divide(rows, sizeof(uint4))) return copy_units<uint4>(rt, *rows);
     if (all_divide(rows, sizeof(uint32_t))) return copy_units<uint32_t>(rt, *rows);
     return copy_units<unsigned char>(rt, *rows);

@@ -130,9 +130,10 @@ static void check_parameters(struct search *s) {
         struct load_part part;
         int64_t elements;
         if (place == RT_ABSENT || !load_part_find(&part, s->rt, weight, &elements)) continue;
-        const struct rt_stored stored = rt_stored_part(s->rt, place, weight->flat, elements);
+        const struct rt_stored stored = rt_stored_part(s->rt, RT_WEIGHTS, place, weight->flat, elements);
         if (stored.count < 0) continue;
-        const int seen = check_memory(s->rt, s->rt->arena[RT_WEIGHTS] + stored.at, weight->dtype, (size_t)stored.count);
+        const int seen =
+            check_memory(s->rt, s->rt->arena[stored.arena] + stored.at, weight->dtype, (size_t)stored.count);
         if ((seen & HAS_NAN) || (seen && weight->trained)) add_finding(s, KIND_PARAMETER, w);
     }
 }

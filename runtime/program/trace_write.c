@@ -53,6 +53,7 @@ static void fill_row(const struct walk *walk, const struct trace_part *part, int
     struct trace_memory *row = &walk->memory[i];
     row->at = event->kind == TRACE_STEP ? event->end : event->begin;
     for (int a = RT_WEIGHTS; a <= RT_OPTIMIZER; a++) row->bytes[a] = part->about.bytes[a];
+    row->bytes[RT_HOST] = part->about.bytes[RT_HOST];
     row->bytes[RT_ACTIVATIONS] = walk->names->kept[walk->class].inputs;
     if (event->kind == TRACE_INSTRUCTION) add(row, work_of(walk, event)->live, 1);
 }

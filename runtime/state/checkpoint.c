@@ -89,23 +89,23 @@ static size_t entry_of(const struct rt *rt, int shard, enum rt_saved_kind kind, 
     return kind == RT_SAVED_PARAMETERS ? class->weights[index] : class->states[index];
 }
 
+static enum rt_arena arena_of(int kind) {
+    return kind == RT_SAVED_PARAMETERS ? RT_WEIGHTS : RT_OPTIMIZER;
+}
+
 /* False if the program's tables contradict each other. */
 static bool place(const struct kept_list *list, const struct rt *rt, struct kept *kept, enum rt_saved_kind kind,
                   int index) {
     const size_t entry = entry_of(rt, rt->shard, kind, index);
     if (entry == RT_ABSENT) return true;
     if (!find_part(kept)) return false;
-    kept->stored = rt_stored_part(rt, entry, kept->flat, kept->elements);
-    kept->at = list->arena[kind] + kept->stored.at;
+    kept->stored = rt_stored_part(rt, arena_of(kind), entry, kept->flat, kept->elements);
+    kept->at = (kept->stored.arena == RT_HOST ? rt->arena[RT_HOST] : list->arena[kind]) + kept->stored.at;
     while (!has_same_part(rt, kept, kept->owner) || entry_of(rt, kept->owner, kind, index) == RT_ABSENT) kept->owner++;
     return kept->stored.count >= 0;
 }
 
-static enum rt_arena arena_of(int kind) {
-    return kind == RT_SAVED_PARAMETERS ? RT_WEIGHTS : RT_OPTIMIZER;
-}
-
-/* Arenas of a GPU are copied to the process' memory. */
+/* Arenas of a GPU are copied to the process' memory; HOST is there. */
 static int find_arenas(struct kept_list *list, struct rt *rt) {
     const struct rt_device *device = rt->program->device;
     list->copied = device->remote;

@@ -405,14 +405,15 @@ static void find_rows(struct load *load) {
 /* Describes what the rank stores of a weight. `weight`: weight `w` of the program, or its slice in weights/. */
 static bool find_load(struct load *load, const struct loader *loader, const struct rt_weight *weight, int w) {
     const struct rt *rt = loader->rt;
-    const size_t place = rt->rank_class->weights[w], held = (size_t)rt->internal->bytes[RT_WEIGHTS];
+    const size_t place = rt->rank_class->weights[w];
     int64_t elements;
     *load = (struct load){.staged = rt->program->device->remote || weight->flat};
     if (!load_part_find(&load->part, rt, weight, &elements) || (weight->flat && weight->packing != RT_PLAIN))
         return false;
     load->end = load->part.rows;
     load->bytes = elements * (int64_t)rt_dtype_bytes(weight->dtype);
-    load->stored = rt_stored_part(rt, place, weight->flat, elements);
+    load->stored = rt_stored_part(rt, RT_WEIGHTS, place, weight->flat, elements);
+    const size_t held = (size_t)rt->internal->bytes[load->stored.arena];
     if (load->stored.count < 0 || load->stored.at > held ||
         (uint64_t)load->stored.count * rt_dtype_bytes(weight->dtype) > held - load->stored.at)
         return false;
@@ -428,7 +429,7 @@ static int check_weight(struct loader *loader, struct load *load, const struct r
     if (!find_load(load, loader, weight, w))
         return rt_fail_code(rt, RT_ERROR_MISMATCH, RT_CODE_FORMAT,
                             "weight %d of the program does not fit in the arena of weights", w);
-    part->dst = load->staged ? loader->staging : rt->arena[RT_WEIGHTS] + load->stored.at;
+    part->dst = load->staged ? loader->staging : rt->arena[load->stored.arena] + load->stored.at;
     part->file = slices;
     if (slices || !is_stored(weight) || !loader->reads) return RT_OK;
     const struct rt_reader *file = &loader->source[weight->file].file;
@@ -444,7 +445,7 @@ static int give_part(struct rt *rt, const struct load *load) {
     const struct load_part *part = &load->part;
     const int64_t size = (int64_t)rt_dtype_bytes(part->weight->dtype);
     const unsigned char *from = part->dst + (load->stored.start * size - part->first * part->row_bytes);
-    RT_TRY(rt->program->device->put(rt, rt->arena[RT_WEIGHTS] + load->stored.at, from,
+    RT_TRY(rt->program->device->put(rt, rt->arena[load->stored.arena] + load->stored.at, from,
                                     (size_t)(load->stored.count * size)));
     return rt->program->device->finish(rt);
 }
@@ -587,7 +588,7 @@ static int load_adapter(struct rt *rt) {
         if (!program->weights[w].adapter || rt->rank_class->weights[w] == RT_ABSENT) continue;
         if (!find_load(&load, &loader, &program->weights[w], w))
             return check_weight(&loader, &load, &program->weights[w], NULL, w);
-        RT_TRY(program->device->zero(rt, rt->arena[RT_WEIGHTS] + load.stored.at, (size_t)load.bytes));
+        RT_TRY(program->device->zero(rt, rt->arena[load.stored.arena] + load.stored.at, (size_t)load.bytes));
     }
     return load_wanted(rt, true);
 }

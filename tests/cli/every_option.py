@@ -435,6 +435,23 @@ def moments_dtype(b):
     assert "--moments-dtype needs --train" in b.call("plan", model, "--moments-dtype", "int8", code=2).stderr
 
 
+def offload(b):
+    model, words = SOURCE / "tests/training/mlp_blocks/model.onnx", ["--train", "--optimizer", "adamw", "--target", "cuda"]
+
+    def memory(*more):
+        return b.show(model, *words, *more)["ranks"][0]["memory"]
+
+    before, after, large = memory(), memory("--offload", "optimizer"), 8192 + 12288 + 6912 + 9216
+    parameters = memory("--offload", "weights", "--use-zero", "3")
+    assert parameters == memory("--offload", "weights") and parameters["host"] == 3 * 4 * large, parameters
+    assert "--offload weights needs parameters that are divided" in b.call("plan", model, *words, "--offload", "weights", "--use-zero", "1",
+                                                                           code=2).stderr
+    assert memory("--offload", "none") == before and before["host"] == 0
+    assert after["host"] == before["optimizer"] - after["optimizer"] == before["peak"] - after["peak"] == 2 * 4 * large, after
+    assert "--offload is for --target cuda" in b.call("plan", model, "--train", "--offload", "optimizer", code=2).stderr
+    assert "--offload needs --train" in b.call("plan", model, "--target", "cuda", "--offload", "optimizer", code=2).stderr
+
+
 def lr_schedule(b):
     rates = [m["lr"] for m in b.train(b.mlp("--optimizer", "sgd:lr=0.4", "--lr-schedule", "linear:warmup=4,steps=8"), steps=8)]
     assert rates[:4] == sorted(rates[:4]) and rates[4:] == sorted(rates[4:], reverse=True) and rates[-1] < max(rates), rates

@@ -56,6 +56,14 @@ def plan_states(directory):
         memory, weights = planned(directory, 8, "--pas", "dp", "--runtime-ngpus", "4", "--use-zero", str(stage))
         near(f"ZeRO {stage}, weights", memory[0]["weights"], weights / (4 if stage > 2 else 1), 0.01)
         near(f"ZeRO {stage}, moments", memory[0]["optimizer"], 2 * weights / (4 if stage else 1), 0.01)
+        offloaded, _ = planned(directory, 8, "--pas", "dp", "--runtime-ngpus", "4", "--use-zero", str(stage), "--target", "cuda", "--offload",
+                               "optimizer")
+        near(f"ZeRO {stage}, moments on the host", offloaded[0]["host"], 2 * weights / (4 if stage else 1), 0.01)
+        assert offloaded[0]["optimizer"] < 0.01 * weights, offloaded[0]
+        if stage > 2:
+            offloaded, _ = planned(directory, 8, "--pas", "dp", "--runtime-ngpus", "4", "--target", "cuda", "--offload", "weights")
+            near("ZeRO 3, parameters and moments on the host", offloaded[0]["host"], 3 * weights / 4, 0.01)
+            assert offloaded[0]["optimizer"] + offloaded[0]["weights"] < 0.01 * weights, offloaded[0]
         if stage > 1:
             near(f"ZeRO {stage}, gradients", memory[0]["gradients"], weights / 4, 0.01)
 

@@ -24,6 +24,7 @@ sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
 from rankc_test import parser_of, skip  # noqa: E402
 
 import nccl_gpu  # finds tests/training too
+import offload
 import pipeline
 import sanitizer
 
@@ -143,6 +144,13 @@ def bench(_):
         yield size, ["bench/gpu.py", "--rounds", "2", "--steps", "2", "--work", "/tmp/rankc-bench-tiny", size]
 
 
+def offloaded(_):
+    for case in offload.CASES:
+        yield case, ["tests/cuda/offload.py", case]
+    for kind in "optimizer", "weights":
+        yield f"gpu_gpt2, {kind}", ["bench/gpu.py", "--rounds", "2", f"--options= --offload {kind}", "--work", f"/tmp/rankc-bench-{kind}", "gpu_gpt2"]
+
+
 def predictions(_):
     for row in gpu_predictions.ROWS:
         yield row, ["bench/gpu_predictions.py", row]
@@ -157,7 +165,7 @@ def profile(_):
 # Checks of a part run side by side, or one at a time where the GPU is measured.
 PARALLEL = {"operators": operators, "products": products, "attention": attention, "models": models, "training": training, "stages": stages,
             "amp": amp, "fp8": fp8, "sanitizer": under_sanitizer, "memory": memory}
-ALONE = {"nccl": nccl, "bench": bench, "predictions": predictions, "profile": profile}
+ALONE = {"nccl": nccl, "bench": bench, "offload": offloaded, "predictions": predictions, "profile": profile}
 PARTS = {**PARALLEL, **ALONE}
 LEAST = 10 # seconds that a check needs at least
 LARGE = "gpu_*[!y]" # for a GPU alone: what is not tiny

@@ -23,6 +23,7 @@ PROGRAMS = {
     "gpt2 tp2pp2": (infer, "gpt2", plan_of("tp2pp2").options),
     "resnet": (infer, "resnet", []),
     "train gpt2 bf16 flash": (train, "gpt2", ["--amp", "bf16", "--attention", "flash"]),
+    "train gpt2 offload": (train, "gpt2", ["--amp", "bf16", "--offload", "weights"]),
     "train llama data2": (train, "llama", plan_of("data2").options),
 }
 

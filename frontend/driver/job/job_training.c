@@ -56,6 +56,7 @@ static int refuse_training(const struct job *job) {
                                                  OPT_LORA,
                                                  OPT_EMA,
                                                  OPT_MOMENTS_DTYPE,
+                                                 OPT_OFFLOAD,
                                                  OPT_CLIP_GRAD_NORM,
                                                  OPT_SKIP_NONFINITE,
                                                  OPT_LOSS,
@@ -153,6 +154,24 @@ static int check_groups(const struct job *job, int units) {
                       "%d scale units cannot be divided into %d ZeRO groups of equal size", units, groups);
 }
 
+/* True if parameters are to lie elsewhere than where they are used, so that ZeRO 3 is the default. */
+static bool gathers_parameters(const struct options *options) {
+    return options->pas.word == OPT_POLICY_FSDP || options->offload == OPT_OFFLOAD_WEIGHTS;
+}
+
+static int read_offload(struct job *job) {
+    static const enum offload offloads[] = {
+        [OPT_OFFLOAD_OPTIMIZER] = OFFLOAD_OPTIMIZER, [OPT_OFFLOAD_WEIGHTS] = OFFLOAD_WEIGHTS};
+    if (job->options->offload == CHOICE_NONE || job->options->offload == OPT_OFFLOAD_NONE) return 0;
+    job->training.offload = offloads[job->options->offload];
+    if (job->training.offload == OFFLOAD_WEIGHTS && job->decisions.zero < 3)
+        return diag_error(job->diags, 200, EXIT_USAGE, NULL,
+                          "--offload weights needs parameters that are divided: --use-zero 3, its default");
+    if (job->options->target == OPT_TARGET_CUDA) return 0;
+    return diag_error(job->diags, 200, EXIT_USAGE, NULL,
+                      "--offload is for --target cuda: with target c all memory is the host's");
+}
+
 /* On GPUs no sum has the bits of one rank (DESIGN 8), so that nothing is lost. */
 static bool sends_tied_once(const struct options *options) {
     if (options->tied_gradients == CHOICE_NONE) return options->target == OPT_TARGET_CUDA;
@@ -182,7 +201,7 @@ int job_read_training(struct job *job) {
     if (!job->graph->train) return read_inference(job);
     if (job_ranks(job) < 0) return -1;
     *training = (struct training){.tied_once = sends_tied_once(options), .lr_schedule_text = options->lr_schedule};
-    if (options->pas.word == OPT_POLICY_FSDP && !options->given[OPT_USE_ZERO]) decisions->zero = 3;
+    if (gathers_parameters(options) && !options->given[OPT_USE_ZERO]) decisions->zero = 3;
     if (schedule_choose(&schedule, decisions->schedule, job->diags) < 0) return -1;
     if (schedule.kind && schedule.kind->infers)
         return diag_error(job->diags, 200, EXIT_USAGE, NULL,
@@ -206,7 +225,7 @@ int job_read_training(struct job *job) {
         if (lora_rule_add(training, options->loras.all.at[i], job->arena, job->diags) < 0) return -1;
     add_trained_rules(job, training);
     training->moments_int8 = options->moments_dtype == OPT_MOMENTS_INT8;
-    if (moments_check(training, job->diags) < 0) return -1;
+    if (moments_check(training, job->diags) < 0 || read_offload(job) < 0) return -1;
     return of_model ? 0 : optimizers_check(training, job->arena, job->diags);
 }
 

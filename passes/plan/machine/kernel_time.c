@@ -117,6 +117,10 @@ static double moving_seconds(const struct pricing *p) {
         const int tensor = node_tensor(p->node, k);
         const double bytes = times_of(p, k).moved * kernel_bytes(p->kernel, tensor);
         if (!(bytes > 0)) continue;
+        if (p->graph->tensors.at[tensor].host) { /* what replaces it is written while the next elements are read */
+            seconds += bytes / p->machine->host_bandwidth;
+            continue;
+        }
         seconds += bytes * (reuses(p->kernel) ? memory->byte_seconds(p->kernel, tensor, all, p->distant)
                                               : machine_byte_seconds(p->machine, all, p->kernel->alone, p->distant));
     }

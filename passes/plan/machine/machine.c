@@ -5,6 +5,7 @@
 
 const struct machine machine_default = {.name = "default",
                                         .bandwidth = 1e10,
+                                        .host_bandwidth = 1e10,
                                         .traffic = 1,
                                         .rate = {1e11, 1e11, 1e11, 1e11},
                                         .peak = {1e11, 1e11, 1e11, 1e11},

@@ -25,6 +25,7 @@
  *   "writes": 2              bytes that a written byte moves unless it replaces an operand: caches load a line first
  *   "correction": 1.2        measured steps take that many times as long as the numbers above say (--measure-topk)
  *   "elementwise": 3e10      operations per second of elementwise expressions
+ *   "host_bandwidth": 5.5e10 between a GPU and the host's memory, in each direction; without it, that of machines.def
  *   "by_size": [[262144, 6e10], [67108864, 1.6e10]]     bytes that a kernel touches, and the bandwidth of
  *                            those that it moves
  *   "by_size_alone": [..]    the same while no other rank computes
@@ -92,6 +93,7 @@ struct machine {
     double memory;              /* bytes of a device; 0: unknown */
     double bandwidth, traffic;  /* of the device's memory, bytes per second; the part of it that kernels reach */
     double launch;              /* seconds to start a kernel */
+    double host_bandwidth;      /* bytes per second in each direction between the device and the host's memory */
     double rate[MACHINE_TYPES]; /* of large products, operations per second that are reached */
     double peak[MACHINE_TYPES]; /* as the vendor states it */
     double half_extents[3];     /* m, n and k at which a product of (m, k) by (k, n) reaches half of that */

@@ -18,6 +18,7 @@ static const struct number_key {
                    {"bandwidth", offsetof(struct machine, bandwidth), 1, 1e18, -1},
                    {"traffic", offsetof(struct machine, traffic), 1e-6, 1, -1},
                    {"launch", offsetof(struct machine, launch), 0, 1, -1},
+                   {"host_bandwidth", offsetof(struct machine, host_bandwidth), 1, 1e18, 5.5e10},
                    {"multiprocessors", offsetof(struct machine, multiprocessors), 0, 1e6, 0},
                    {"attention", offsetof(struct machine, attention), 1e-6, 1, -1},
                    {"own_attention", offsetof(struct machine, own_attention), 0, 1, 0},

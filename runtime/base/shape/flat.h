@@ -8,7 +8,8 @@
  * lie (rt_flat_place). The compiler calls the same functions to print memory.
  *
  * Slices with RT_FLAT_BLOCKS beside the bits of their axes are of whole blocks of RT_MOMENT_BLOCK elements, and those
- * with RT_FLAT_SCALES are the scales of these blocks: shares are rounded up to a block, or to one scale. */
+ * with RT_FLAT_SCALES are the scales of these blocks: shares are rounded up to a block, or to one scale. RT_FLAT_HOST
+ * beside them, or alone for all of the part: the slice is stored in the arena HOST. */
 #ifndef RT_BASE_FLAT_H
 #define RT_BASE_FLAT_H
 
@@ -21,13 +22,14 @@
 #define RT_FLAT_GRAIN  16 /* elements; vectors of them begin at aligned addresses */
 #define RT_FLAT_BLOCKS 0x10000u
 #define RT_FLAT_SCALES 0x20000u
+#define RT_FLAT_HOST   0x40000u
 #define RT_FLAT_KINDS  (RT_FLAT_BLOCKS | RT_FLAT_SCALES)
 
-/* A stored tensor with a flat cut. */
+/* A stored tensor with a flat cut, or in the arena HOST. */
 struct rt_flat {
     enum rt_arena arena; /* in which the slices lie */
     enum rt_dtype dtype;
-    unsigned axes;    /* bit a: cut along axis a; RT_FLAT_BLOCKS, RT_FLAT_SCALES */
+    unsigned axes;    /* bit a: cut along axis a; RT_FLAT_BLOCKS, RT_FLAT_SCALES, RT_FLAT_HOST */
     int64_t elements; /* of the rank's part, which is divided */
 };
 

@@ -175,9 +175,10 @@ cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t *config, void (*kernel)(
 
 /* --- Memory, streams, graphs: as far as the runtime uses them --- */
 
-enum cudaMemcpyKind { cudaMemcpyHostToDevice, cudaMemcpyDeviceToHost, cudaMemcpyDeviceToDevice };
+enum cudaMemcpyKind { cudaMemcpyHostToDevice, cudaMemcpyDeviceToHost, cudaMemcpyDeviceToDevice, cudaMemcpyDefault };
 #define cudaStreamLegacy ((cudaStream_t)0x1)
-enum { cudaHostAllocDefault, cudaHostAllocMapped, cudaStreamNonBlocking, cudaEventDisableTiming, cudaEventDefault };
+enum { cudaHostAllocDefault, cudaHostAllocPortable, cudaHostAllocMapped };
+enum { cudaStreamNonBlocking, cudaEventDisableTiming, cudaEventDefault };
 enum cudaStreamCaptureMode { cudaStreamCaptureModeRelaxed };
 enum cudaStreamCaptureStatus { cudaStreamCaptureStatusNone, cudaStreamCaptureStatusActive };
 enum cudaDeviceAttr { cudaDevAttrComputeCapabilityMajor = 75, cudaDevAttrComputeCapabilityMinor = 76 };

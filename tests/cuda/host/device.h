@@ -313,17 +313,29 @@ inline allocations &live() {
     static allocations *made = new allocations; /* used by threads until the program ends */
     return *made;
 }
-/* False for memory that begins in an allocation and ends behind it. */
-inline bool is_within(const void *memory, size_t bytes) {
+/* Bytes from `memory` to the end of its allocation, of the device's memory or pinned; -1: it is in none. */
+inline int64_t bytes_behind(const void *memory) {
     const std::lock_guard<std::mutex> hold(live().lock);
     const auto after = live().bytes.upper_bound((const char *)memory);
-    if (after == live().bytes.begin()) return true;
+    if (after == live().bytes.begin()) return -1;
     const auto &[start, size] = *std::prev(after);
-    const size_t at = (size_t)((const char *)memory - start);
-    return at >= size || at + bytes <= size;
+    const int64_t left = start + size - (const char *)memory;
+    return left > 0 ? left : -1;
 }
-} // namespace host
-STAND_IN cudaError_t cudaMalloc(void **out, size_t bytes) {
+/* False for memory that begins in an allocation and ends behind it. */
+inline bool is_within(const void *memory, size_t bytes) {
+    const int64_t left = bytes_behind(memory);
+    return left < 0 || bytes <= (size_t)left;
+}
+/* Appends the bytes of an allocation to the file that ALLOCATIONS names. */
+inline cudaError_t report(cudaError_t error, const char *kind, size_t bytes) {
+    FILE *file = error == cudaSuccess && getenv("ALLOCATIONS") ? fopen(getenv("ALLOCATIONS"), "a") : NULL;
+    if (!file) return error;
+    fprintf(file, "%s %zu\n", kind, bytes);
+    fclose(file);
+    return error;
+}
+inline cudaError_t allocate(void **out, size_t bytes) {
     char *memory = (char *)aligned_alloc(256, (BEFORE + bytes + GUARD + 255) / 256 * 256);
     if (!memory) return cudaErrorMemoryAllocation;
     memcpy(memory, &bytes, sizeof bytes);
@@ -333,6 +345,10 @@ STAND_IN cudaError_t cudaMalloc(void **out, size_t bytes) {
     const std::lock_guard<std::mutex> hold(host::live().lock);
     host::live().bytes[memory + BEFORE] = bytes;
     return cudaSuccess;
+}
+} // namespace host
+STAND_IN cudaError_t cudaMalloc(void **out, size_t bytes) {
+    return host::report(host::allocate(out, bytes), "device", bytes);
 }
 STAND_IN cudaError_t cudaFree(void *memory) {
     size_t bytes;
@@ -352,7 +368,7 @@ STAND_IN cudaError_t cudaFree(void *memory) {
     return cudaSuccess;
 }
 STAND_IN cudaError_t cudaHostAlloc(void **out, size_t bytes, unsigned) {
-    return cudaMalloc(out, bytes);
+    return host::report(host::allocate(out, bytes), "pinned", bytes);
 }
 STAND_IN cudaError_t cudaFreeHost(void *memory) {
     return cudaFree(memory);
@@ -362,7 +378,8 @@ STAND_IN cudaError_t cudaFreeHost(void *memory) {
 STAND_IN cudaError_t cudaMemcpyAsync(void *dst, const void *src, size_t bytes, cudaMemcpyKind kind,
                                      cudaStream_t stream) {
     if (!host::is_within(dst, bytes) || !host::is_within(src, bytes)) return cudaErrorInvalidValue;
-    if (kind != cudaMemcpyHostToDevice) return host::submit(stream, [=] { memcpy(dst, src, bytes); });
+    if (kind != cudaMemcpyHostToDevice && (kind != cudaMemcpyDefault || host::bytes_behind(src) >= 0))
+        return host::submit(stream, [=] { memcpy(dst, src, bytes); });
     if (stream->captured) return cudaErrorStreamCaptureInvalidated;
     const auto kept = std::make_shared<std::vector<char>>((const char *)src, (const char *)src + bytes);
     return host::submit(stream, [=] { memcpy(dst, kept->data(), bytes); });
