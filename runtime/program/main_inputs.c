@@ -145,6 +145,24 @@ struct shape_text shape_format(int ndim, const int64_t *dims) {
     return shape;
 }
 
+/* The shape that the program needs of an input: sizes that are chosen at run time by name. whole: the same port with
+ * the sizes so far, which those have that follow from others. */
+static struct shape_text shape_needed(const struct rt_program *program, const struct rt_port *port,
+                                      const struct rt_port *whole) {
+    struct shape_text shape = {"["};
+    size_t used = 1;
+    for (int d = 0; d < port->ndim; d++) {
+        const int s = rt_open_extent(port->dims[d]);
+        char extent[24];
+        snprintf(extent, sizeof extent, "%" PRId64, whole->dims[d]);
+        if (s >= 0 && s < program->nsizes && (d || rt_inferred_micro_batches(program) == 1))
+            snprintf(extent, 21, "%s", program->sizes[s].name);
+        used += (size_t)snprintf(shape.text + used, sizeof shape.text - used, "%s%s", d ? ", " : "", extent);
+    }
+    snprintf(shape.text + used, sizeof shape.text - used, "]");
+    return shape;
+}
+
 /* Least and greatest value of an integer type, clamped to the range of the return type. */
 static int64_t least_of(enum rt_dtype t) {
     return rt_dtype_is_signed(t) ? -(int64_t)(UINT64_MAX >> (65 - rt_dtype_bits(t))) - 1 : 0;
@@ -231,13 +249,12 @@ static int read_input(struct rt_tensor *tensor, const struct rt_program *program
     return exit ? failure_where(failure, "%s", rt_quote_text(path).text) : exit;
 }
 
-static int check_input(struct rt_tensor *tensor, const struct rt_port *port, const char *name, const char *path,
-                       struct failure *failure) {
+static int check_input(struct rt_tensor *tensor, const struct rt_port *port, struct shape_text needed, const char *name,
+                       const char *path, struct failure *failure) {
     int exit = EXIT_OK;
     if (!same_shape(tensor->ndim, tensor->dims, port))
         exit = failure_set(failure, EXIT_MALFORMED, RT_CODE_INPUT, "input '%s' has shape %s, but the model needs %s",
-                           rt_quote_text(name).text, shape_format(tensor->ndim, tensor->dims).text,
-                           shape_format(port->ndim, port->dims).text);
+                           rt_quote_text(name).text, shape_format(tensor->ndim, tensor->dims).text, needed.text);
     if (!exit) exit = convert_input(tensor, port->dtype, name, failure);
     return exit ? failure_where(failure, "%s", rt_quote_text(path).text) : exit;
 }
@@ -281,9 +298,10 @@ int inputs_unknown(const char *option, const char *argument, const char *const *
     return *all ? failure_help(failure, "its inputs are %s", all) : failure->exit;
 }
 
-static int missing_input(const struct rt_port *port, const char *name, struct failure *failure) {
+static int missing_input(const struct rt_port *port, struct shape_text needed, const char *name,
+                         struct failure *failure) {
     return failure_set(failure, EXIT_USAGE, RT_CODE_USAGE, "needs --input %s=FILE (%s %s)", rt_quote_text(name).text,
-                       rt_dtypes[port->dtype].name, shape_format(port->ndim, port->dims).text);
+                       rt_dtypes[port->dtype].name, needed.text);
 }
 
 /* Makes an input of random values; each input has a sequence of its own. */
@@ -424,8 +442,9 @@ static int complete(struct rt_tensor *inputs, const struct rt_program *program, 
     for (int i = 0; i < program->ninputs; i++) {
         const struct rt_port whole = rt_whole_port(program, &program->inputs[i], extents);
         const uint64_t seed = ((uint64_t)options->random_inputs << 32) + (uint64_t)i + 1;
-        if (!files[i] && options->random_inputs < 0) return missing_input(&whole, manifest->inputs[i], failure);
-        const int exit = files[i] ? check_input(&inputs[i], &whole, manifest->inputs[i], files[i], failure)
+        const struct shape_text needed = shape_needed(program, &program->inputs[i], &whole);
+        if (!files[i] && options->random_inputs < 0) return missing_input(&whole, needed, manifest->inputs[i], failure);
+        const int exit = files[i] ? check_input(&inputs[i], &whole, needed, manifest->inputs[i], files[i], failure)
                                   : make_input(&inputs[i], &whole, manifest->below[i], seed, failure);
         if (exit) return exit;
     }

@@ -203,10 +203,13 @@ def check_refusals(rankc, work):
     shutil.copytree(f"{HERE}/french", f"{work}/odd")
     with open(f"{work}/odd/adapter_config.json", encoding="utf-8") as file:
         config = json.load(file)
-    with open(f"{work}/odd/adapter_config.json", "w", encoding="utf-8") as file:
-        json.dump({**config, "r": config["r"] + 1, "rank_pattern": {}}, file)
-    said = call(rankc, "compile", MODEL, "-o", f"{work}/bad", "-q", *DIMS, "--adapter", f"{work}/odd", status=3).stderr
-    expect("r is not that of the matrices" in said, said)
+    for odd, wrong in (({"r": config["r"] + 1, "rank_pattern": {}}, "r is not that of the matrices"), ({"lora_alpha": "16"}, "'lora_alpha'"),
+                       ({"lora_alpha": None}, "'lora_alpha'"), ({"use_rslora": "yes"}, "'use_rslora'"),
+                       ({"alpha_pattern": {".*_proj": 4}}, "'.*_proj'"), ({"alpha_pattern": {"k_proj": "4"}}, "'k_proj'")):
+        with open(f"{work}/odd/adapter_config.json", "w", encoding="utf-8") as file:
+            json.dump({**config, **odd}, file)
+        said = call(rankc, "compile", MODEL, "-o", f"{work}/bad", "-q", *DIMS, "--adapter", f"{work}/odd", status=3).stderr
+        expect(wrong in said, said)
     call(rankc, "show", program, "--adapter", "english", status=2)
 
 

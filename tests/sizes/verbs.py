@@ -100,6 +100,10 @@ def check_dumps(rankc, work):
     made = os.path.join(work, "made")
     call(rankc, "run", os.path.join(work, "dump-two"), "--random-inputs=1", "--dim", "seq=7", "--output-dir", made)
     expect(outputs_of(made)["logits"].shape == (4, 7, VOCABULARY), "inputs are made of other sizes than --dim says")
+    numpy.save(os.path.join(work, "flat.npy"), tokens(1, 5)[0])
+    for words, status in ([f"--input=input_ids={work}/flat.npy"], 3), ([], 2):
+        said = call(rankc, "run", os.path.join(work, "dump-two"), *words, status=status).stderr
+        expect("[batch, seq]" in said, said)
     said = call(rankc, "run", os.path.join(work, "dump-two"), "--random-inputs=1", "--dim", "seq=65", status=2).stderr
     expect("seq is 1 to 64, not '65'" in said, said)
     said = call(rankc, "compare", *dumps).stdout

@@ -76,11 +76,26 @@ static const struct rt_json *first_of(const struct reader *r, const char *key) {
     return value && (value->kind == RT_JSON_OBJECT || value->kind == RT_JSON_ARRAY) ? value->first : NULL;
 }
 
-/* alpha of the module: that of the last entry of alpha_pattern that names it, or the end of its name. */
-static double alpha_of(const struct reader *r, const char *module, double alpha) {
-    for (const struct rt_json *p = first_of(r, "alpha_pattern"); p; p = p->next)
-        if (names(p->key, module)) rt_json_real(p, &alpha);
-    return alpha;
+/* alpha of the module: that of the first entry of alpha_pattern that names it, or the end of its name, as in peft. Keys
+ * are regular expressions there. */
+static int find_alpha(const struct reader *r, const char *module, double *alpha) {
+    for (const struct rt_json *p = first_of(r, "alpha_pattern"); p; p = p->next) {
+        if (!is_plain(p->key)) return bad(r, r->config, "expressions in alpha_pattern are not supported:", p->key);
+        if (!names(p->key, module)) continue;
+        return rt_json_real(p, alpha) ? 0 : bad(r, r->config, "alpha_pattern has no number for", p->key);
+    }
+    return 0;
+}
+
+/* Options that may be left out. */
+static int read_options(const struct reader *r, double *alpha, double *dropout, bool *rslora) {
+    const struct rt_json *scaled = rt_json_member(r->root, "lora_alpha"),
+                         *dropped = rt_json_member(r->root, "lora_dropout"),
+                         *by_root = rt_json_member(r->root, "use_rslora");
+    if (scaled && !rt_json_real(scaled, alpha)) return bad(r, r->config, "a number is needed:", "lora_alpha");
+    if (dropped && !rt_json_real(dropped, dropout)) return bad(r, r->config, "a number is needed:", "lora_dropout");
+    if (by_root && !rt_json_bool(by_root, rslora)) return bad(r, r->config, "true or false is needed:", "use_rslora");
+    return 0;
 }
 
 /* The parameters that are stacks, as globs; NULL after a diagnostic. */
@@ -127,10 +142,7 @@ static int make_rule(const struct reader *r, const char *module, int64_t rows, s
     const char *globs = stack ? parameters_of(r) : module;
     if (!globs || (stack && check_patterns(r) < 0)) return -1;
     adapter->count = rows / rank;
-    rt_json_real(rt_json_member(r->root, "lora_alpha"), &alpha);
-    rt_json_real(rt_json_member(r->root, "lora_dropout"), &dropout);
-    rt_json_bool(rt_json_member(r->root, "use_rslora"), &rslora);
-    if (!stack) alpha = alpha_of(r, module, alpha);
+    if (read_options(r, &alpha, &dropout, &rslora) < 0 || (!stack && find_alpha(r, module, &alpha) < 0)) return -1;
     const char *text = arena_printf(r->arena, "%s:r=%lld,alpha=%.17g,dropout=%.17g%s", globs, (long long)rank, alpha,
                                     dropout, rslora ? ",rslora" : "");
     if (lora_rule_add(&made, text, r->arena, r->diags) < 0) return -1;
