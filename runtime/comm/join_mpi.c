@@ -121,7 +121,7 @@ int rt_check_mpi_threads(struct rt *rt) {
 static int open_launchers(struct rt *rt) {
     char why[320];
     const int status = rt_mpi_job_open(&rt->internal->mpi, NULL, why, sizeof why);
-    if (status == RT_ERROR_MISMATCH) return rt_fail_code(rt, status, RT_CODE_KEY, "%s", why);
+    if (status == RT_ERROR_MISMATCH) return rt_fail_agreed(rt, why);
     if (status) return fail(rt, why);
     const int rank = rt_mpi_job_rank(rt->internal->mpi), size = rt_mpi_job_size(rt->internal->mpi);
     if (size == rt->world) return RT_OK;

@@ -7,6 +7,7 @@
 #include "comm/rendezvous_private.h"
 
 #include "comm/mpi_library.h"
+#include "core/handshake.h"
 
 #include "base/text/reason.h"
 
@@ -284,7 +285,7 @@ static void add_addresses(char *card, size_t room, bool alone) {
 static int broadcast_card(struct rt *rt, struct place *place) {
     char why[200];
     const int status = rt_mpi_broadcast(place->card, sizeof place->card, why, sizeof why);
-    if (status == RT_ERROR_MISMATCH) return rt_fail_code(rt, status, RT_CODE_KEY, "%s", why);
+    if (status == RT_ERROR_MISMATCH) return rt_fail_agreed(rt, why);
     return status ? rt_fail_code(rt, status, RT_CODE_PLACE, "MPI cannot broadcast the rendezvous: %s", why) : RT_OK;
 }
 

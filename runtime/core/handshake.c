@@ -25,6 +25,12 @@ int rt_compare_identities(struct rt *rt, int rank, const char *first, const char
                                   : "from another model or with options that change results");
 }
 
+int rt_fail_agreed(struct rt *rt, const char *text) {
+    const int status = rt_fail_code(rt, RT_ERROR_MISMATCH, RT_CODE_KEY, "%s", text);
+    rt->internal->agreed = true;
+    return status;
+}
+
 int rt_gather_hashes(struct rt *rt, const char mine[RT_HASH_HEX], char **all) {
     if (!(*all = malloc((size_t)rt->world * RT_HASH_HEX))) return rt_fail_memory(rt);
     for (int r = 0; r < rt->world; r++) rt->internal->counts[r] = RT_HASH_HEX;

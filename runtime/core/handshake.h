@@ -41,6 +41,9 @@ struct rt_agreed {
 int rt_open_agreed(struct rt **out, const struct rt_program *program, const struct rt_options *options,
                    struct rt_agreed *agreed);
 
+/* Records RT_ERROR_MISMATCH (E0902) with a text that all ranks have found: one of them reports it. */
+int rt_fail_agreed(struct rt *rt, const char *text);
+
 /* Collective: *all becomes the hashes of all ranks in rank order, RT_HASH_HEX bytes each, to be freed by the caller.
  * RT_OK, or a recorded error of memory or transport. */
 int rt_gather_hashes(struct rt *rt, const char mine[RT_HASH_HEX], char **all);

@@ -36,7 +36,8 @@ int rt_set_accumulate(struct rt *rt, int micro_batches) {
     if (!training || (micro_batches > 1 && training->accumulate == 1))
         return rt_fail_code(
             rt, RT_ERROR_MISMATCH, RT_CODE_FORMAT,
-            "the program was compiled for steps of one micro-batch: it has no memory to accumulate gradients");
+            "the program was compiled for steps of one micro-batch: it has no memory to accumulate gradients; compile "
+            "with --accumulate");
     const struct rt_schedule *schedule = &rt->rank_class->schedule;
     if (!rt_schedule_allows(schedule, micro_batches))
         return rt_fail_code(rt, RT_ERROR_MISMATCH, RT_CODE_FORMAT,

@@ -114,6 +114,18 @@ static int64_t rows_of_sample(const struct rt_data *data) {
     return port->ndim ? port->dims[0] / (data->shared ? 1 : data->batch) : 1;
 }
 
+/* Shapes without the dimension of samples, unless the input is the same for all. */
+static bool refuse_shape(const struct rt_data *data, const struct rt_tensor *array, const struct spec *spec,
+                         struct rt_reason *why) {
+    const struct rt_port *port = data->port;
+    const int first = !data->shared, left = array->ndim > 0 ? first : 0;
+    return rt_refuse(why,
+                     data->shared ? "%s has the shape %s, but the input, the same for all samples, has %s"
+                                  : "%s has samples of the shape %s, but those of the input have %s",
+                     spec->path, shape_format(array->ndim - left, array->dims + left).text,
+                     shape_format(port->ndim - first, port->dims + first).text);
+}
+
 static bool open_array(struct rt_data *data, const struct spec *spec, struct rt_reason *why) {
     struct rt_tensor array;
     if (!rt_npy_find(&array, &data->first, &data->file, why)) return false;
@@ -124,12 +136,7 @@ static bool open_array(struct rt_data *data, const struct spec *spec, struct rt_
     if (data->shared && fits) fits = rows ? found && found % rows == 0 : !found;
     data->dtype = array.dtype;
     data->samples = fits ? (rows ? found / rows : 1) : 0;
-    if (!fits)
-        return rt_refuse(why,
-                         data->shared ? "%s: the input is the same for all samples, and the file has not its shape"
-                                      : "%s: the shape of a sample differs from that of the input without its batch "
-                                        "dimension",
-                         spec->path);
+    if (!fits) return refuse_shape(data, &array, spec, why);
     if (rt_dtype_is_float(array.dtype) == rt_dtype_is_float(port->dtype)) return true;
     return rt_refuse(why, "%s contains %s, but the input is %s", spec->path, rt_dtypes[array.dtype].name,
                      rt_dtypes[port->dtype].name);

@@ -205,6 +205,7 @@ def check(bench, launcher, option, case):
         return
     pattern = rf"E0902\]: rank 1 was started {phrase(option, values[1])}.*, but rank 0 {phrase(option, values[0])}.*: it must be the same"
     expect(code == 8 and re.search(pattern, said), f"{shown} not {pattern}")
+    expect(outcome != MEETING or said.count("E0902") == 1, f"{shown} said twice")
     for value in values if outcome == DIFFERS else []:
         plain = value and value is not True and not value.startswith("{") and option not in ("--dump-dir", "--checkpoint-dir", "--trace")
         expect(not plain or value.partition("=")[2].format(work=bench.work) in said, f"{shown} not {value}")

@@ -124,10 +124,12 @@ def check_refused(bench):
     x, m = RANDOM.standard_normal((SAMPLES, WIDTH)).astype("f4"), RANDOM.standard_normal((WIDTH, WIDTH)).astype("f4")
     bench.compile("matrix", "-q", "--train")
     file = bench.array("x.npy", x)
-    for values, text in ((np.concatenate([m, m + 1]), "several tensors that differ"), (m[:4], "has not its shape"),
-                         (m[None], "has not its shape")):
+    for values, text in ((np.concatenate([m, m + 1]), "several tensors that differ"), (m[:4], "has the shape [4, 8], but the input, the same for all samples, has [8, 8]"),
+                         (m[None], "has the shape [1, 8, 8], but")):
         said = bench.train(file, bench.array("m.npy", values), status=3)
         expect(text in said, said)
+    said = bench.train(bench.array("narrow.npy", x[:, :5]), bench.array("m.npy", m), status=3)
+    expect("has samples of the shape [5], but those of the input have [8]" in said, said)
     FOUND["uneven"] = ([X, ("m", [BATCH + 1, WIDTH])], [(op, [n.replace("z", "m") for n in names], a) for op, names, a in
                                                        FOUND["two rows of a sample"][1]], [])
     bench.compile("uneven", "-q", "--train", "--shared", "none")
