@@ -219,10 +219,10 @@ def main_table(bench, known, key):
                 rounds = known.get(f"{name}-{kind}-{threads}")
                 if not rounds:
                     continue
-                cells = [TITLES[name], kind, str(threads), figure(middle(rounds, "rankc", key)), *beside(rounds, "llama.cpp", key),
+                cells = [TITLES[name], kind, str(threads), str(len(rounds)), figure(middle(rounds, "rankc", key)), *beside(rounds, "llama.cpp", key),
                          *beside(rounds, "genai", key)]
                 rows.append(cells + ([share(rounds, weights * BITS[kind] / 8)] if key == "decode" else []))
-    head = ["model", "weights", "threads", "rankc", "llama.cpp", "ratio", "onnxruntime-genai", "ratio"]
+    head = ["model", "weights", "threads", "rounds", "rankc", "llama.cpp", "ratio", "onnxruntime-genai", "ratio"]
     return table(head + (["of a read"] if key == "decode" else []), rows)
 
 
@@ -248,7 +248,8 @@ tokens and writes {new} more, the most probable ones. Programs take turns; a rat
 of the rounds, {rounds} at most (least to most): **above 1, rankc is faster**. Weights of 8 and 4 bits have a scale for every 32, and kernels round the other
 operand to 8 bits: Q8_0 and Q4_0 of llama.cpp, accuracy level 4 of onnxruntime-genai, `--weight-dtype int8:activations=int8` and `int4` likewise of
 rankc; bf16 is `bf16:activations=bf16`, since llama.cpp rounds so too. Programs are compiled with `--logits last`. onnxruntime-genai has no GPT-2, and no bf16 on CPUs. "of a read" is the rate at which
-weights are read, scales included, to that of a plain read of memory by as many threads in the same round.
+weights are read, scales included, to that of a plain read of memory by as many threads in the same round; a step reads its caches besides, of
+GPT-2 with 192 tokens in them 14 MB. The machine is a virtual one, whose memory two threads read at 50 GB/s at one time and at 80 at another.
 
 ## Tokens per second, one after the other
 
