@@ -16,9 +16,9 @@ static bool is_known(const struct graph *graph, int id) {
     if (id < 0) return true;
     const struct tensor *tensor = &graph->tensors.at[id];
     if (tensor->kind == TENSOR_CONST) return true;
-    if (tensor->kind != TENSOR_WEIGHT || tensor->mark == MARK_ADAPTER || (graph->keeps && tensor->ndim >= 2))
-        return false;
-    return (!graph->train || tensor->constant) && tensor->data && tensor_bytes(tensor) <= BUILD_KNOWN_BYTES;
+    if (tensor->kind != TENSOR_WEIGHT || tensor->mark == MARK_ADAPTER) return false;
+    if (graph->train ? !tensor->constant : graph->keeps && tensor->ndim >= 2) return false;
+    return tensor->data && tensor_bytes(tensor) <= BUILD_KNOWN_BYTES;
 }
 
 static double points_of(const struct graph *graph, const struct node *node) {

@@ -139,6 +139,7 @@ class Dropped:
         call(self.rankc, "compile", f"{model_of('llama/all')}/model.onnx", "-o", out, "-q", "--train", *LOSS,
              "--lora", f"*_proj:r=4,alpha=8,dropout={dropout}", "--optimizer", optimizer, "--accumulate", micro_batches // units,
              *plan_of(plan).options)
+        call(self.rankc, "verify", out, "-q")
         call(self.rankc, "train", out, *self.DATA, "--steps", steps, "--log", log, "--threads", 1, "--checkpoint-dir", f"{work}/kept")
         call(self.rankc, "ckpt", "merge", f"{work}/kept", f"{work}/kept.safetensors", "-q")
         return lines_of(log), tensors_of(f"{work}/kept.safetensors")
