@@ -115,6 +115,10 @@ void decisions_take(struct decisions *to, const struct decisions *from) {
     }
 }
 
+bool decisions_sum_gradients(const struct decisions *decisions, int64_t micro_batches) {
+    return micro_batches > 1 || decisions->zero >= ZERO_SUMS;
+}
+
 int decisions_zero_groups(const struct decisions *decisions) {
     return decisions->zero && decisions->zero_groups > 1 ? (int)decisions->zero_groups : 1;
 }

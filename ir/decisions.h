@@ -15,11 +15,15 @@ enum attention_form { ATTENTION_GATHER, ATTENTION_HEADS, ATTENTION_RING };
 /* How sequences are cut (runtime/base/shape/part.h). */
 enum sequence_cut { CUT_ORDERED, CUT_MIRRORED };
 
+/* What the stages of ZeRO divide among replicas, each what those before it do too: states of the optimizer, sums of
+ * gradients, parameters. */
+enum zero_stage { ZERO_STATES = 1, ZERO_SUMS, ZERO_PARAMETERS };
+
 struct decisions {
     struct mesh mesh;       /* of the ranks of a scale unit */
     bool sequence_parallel; /* policy tp splits the sequence between the products that it splits */
     int64_t product_runs;   /* of place/product_runs.c: as many; 0: no runs; -1: as many as pay */
-    int64_t zero;           /* stage of ZeRO: 0, 1, 2 or 3 */
+    int64_t zero;           /* enum zero_stage; 0: nothing is divided */
     int64_t zero_groups;    /* of scale units; each divides what ZeRO divides among its own */
     int64_t zero_prefetch;  /* stage 3: how many operators ahead parameters are gathered; 0: where they are used */
     const char *recompute;  /* as recompute_parse takes it (passes/plan/recompute.h); NULL: nothing */
@@ -80,6 +84,9 @@ void decision_leave(const struct decision *row, struct decisions *decisions);
 
 /* Copies what `from`, a plan, says beside the mesh: decision_is_made. */
 void decisions_take(struct decisions *to, const struct decisions *from);
+
+/* True if a rank adds up gradients: of several micro-batches, or in slices. */
+bool decisions_sum_gradients(const struct decisions *decisions, int64_t micro_batches);
 
 /* The number of ZeRO groups; 1 without ZeRO. */
 int decisions_zero_groups(const struct decisions *decisions);

@@ -300,7 +300,7 @@ static void read_originals(const struct graph *graph) {
 }
 
 int pass_partition(struct graph *graph, const struct pass_context *context) {
-    const bool reduces_each = context->decisions.zero >= 2 && decisions_zero_groups(&context->decisions) == 1;
+    const bool reduces_each = context->decisions.zero >= ZERO_SUMS && decisions_zero_groups(&context->decisions) == 1;
     if (graph->train) mesh_add_replicas(&graph->mesh, decisions_zero_groups(&context->decisions));
     zero_cut(graph, context);
     read_originals(graph);

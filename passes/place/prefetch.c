@@ -197,7 +197,7 @@ static void prefetch(struct graph *graph, int distance, enum phase phase, int st
 
 int pass_prefetch(struct graph *graph, const struct pass_context *context) {
     const int ahead = (int)context->decisions.zero_prefetch;
-    if (!context->training || context->decisions.zero < 3 || !ahead) return 0;
+    if (!context->training || context->decisions.zero < ZERO_PARAMETERS || !ahead) return 0;
     for (int stage = STAGE_ALL; stage < schedule_chunks(graph); stage++) {
         prefetch(graph, ahead, PHASE_FORWARD, stage);
         prefetch(graph, ahead, PHASE_BACKWARD, stage);

@@ -193,7 +193,7 @@ static bool adds_gradients(const struct node *node) {
 static void cut_nodes(const struct zero *z) {
     GRAPH_EACH_ID(z->graph, id, struct node *const node) {
         const bool sums = node->op->id == OP_SumSquares && is_cut(z, node->inputs[0]);
-        if (adds_gradients(node) && z->decisions->zero < 2) continue;
+        if (adds_gradients(node) && z->decisions->zero < ZERO_SUMS) continue;
         const bool reduced =
             decisions_zero_groups(z->decisions) == 1 || is_cut(z, node->outputs[0]); /* in each micro-batch */
         if (node->op->id == OP_Accumulate && reduced) add_always(z, node);
@@ -207,8 +207,9 @@ static void place_families(const struct zero *z) {
     const int n = z->graph->tensors.n;
     for (int t = 0; t < n; t++) {
         const struct tensor *tensor = tensor_at(z, t);
-        const bool state = tensor->kind == TENSOR_STATE && (!tensor->gradient || z->decisions->zero >= 2);
-        if ((state || (tensor->kind == TENSOR_WEIGHT && z->decisions->zero >= 3)) && is_cut(z, t)) place_flat(z, t);
+        const bool state = tensor->kind == TENSOR_STATE && (!tensor->gradient || z->decisions->zero >= ZERO_SUMS);
+        if ((state || (tensor->kind == TENSOR_WEIGHT && z->decisions->zero >= ZERO_PARAMETERS)) && is_cut(z, t))
+            place_flat(z, t);
     }
 }
 
@@ -223,7 +224,7 @@ static bool is_quantised(const struct zero *z, const struct node *node, int k) {
 
 /* Stage 3: weights that are not trained are cut too, and have no states. */
 static void place_frozen(const struct zero *z) {
-    if (z->decisions->zero < 3) return;
+    if (z->decisions->zero < ZERO_PARAMETERS) return;
     bool *cut = ARENA_ARRAY(z->graph->arena, bool, z->graph->tensors.n + 1);
     for (int t = 0; t < z->graph->tensors.n; t++)
         cut[t] = may_cut(z, t) && z->family[t] == t && !tensor_at(z, t)->constant;
@@ -285,6 +286,14 @@ static unsigned axes_to_cut(const struct mesh *mesh) {
     return axes;
 }
 
+struct zero_moves zero_moves(int64_t zero, int64_t micro_batches) {
+    return (struct zero_moves){.sum = zero ? COLLECTIVE_REDUCE_SCATTER : COLLECTIVE_ALL_REDUCE,
+                               .sums = zero >= ZERO_SUMS ? micro_batches : 1,
+                               .gathers = zero >= ZERO_PARAMETERS ? 2 * micro_batches
+                                          : zero                  ? 1
+                                                                  : 0};
+}
+
 void zero_cut(struct graph *graph, const struct pass_context *context) {
     if (!context->decisions.zero) return;
     const struct zero z = {.graph = graph,
@@ -303,5 +312,5 @@ void zero_cut(struct graph *graph, const struct pass_context *context) {
     place_families(&z);
     place_frozen(&z);
     cut_nodes(&z);
-    if (context->decisions.zero >= 3) cast_slices(&z);
+    if (context->decisions.zero >= ZERO_PARAMETERS) cast_slices(&z);
 }

@@ -68,7 +68,7 @@ static int control_as(struct optimizing *o, enum rt_control control, enum rt_dty
 }
 
 bool training_gathers(const struct decisions *decisions, const struct graph *graph) {
-    return decisions->micro_batches > 1 || decisions->zero >= 2 || graph_gradient_inputs(graph);
+    return decisions_sum_gradients(decisions, decisions->micro_batches) || graph_gradient_inputs(graph);
 }
 
 /* The node if it adds two contributions to a gradient, and `readers` nodes read the result; else NULL. */

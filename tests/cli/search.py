@@ -104,6 +104,25 @@ def optimum():
         assert got <= best[0] * 1.0001
 
 
+def moves_of_zero():
+    """A matrix of a layer has as many sums and gathers in a step as predictions count (zero_moves in passes/place/zero.c)."""
+    for zero, micro in itertools.product(range(4), (1, 3)):
+        counts = []
+        with tempfile.TemporaryDirectory() as directory:
+            for layers in (2, 3):
+                config = os.path.join(directory, f"{layers}.json")
+                with open(config, "w") as file:
+                    json.dump({**DENSE, "num_hidden_layers": layers}, file)
+                text = call(RANKC, "plan", "--model-config", config, "--runtime-ngpus", "4", "--use-zero", str(zero), "--accumulate",
+                            str(micro), "-q").stdout
+                counts.append({kind: int(n) for kind, n in re.findall(r"^  (\w+) +(\d+)x", text, flags=re.M)})
+        matrices = 7  # the two norms are smaller than ZERO_THRESHOLD
+        more = {kind: n - counts[0][kind] for kind, n in counts[1].items()}
+        sums, gathers = micro if zero >= 2 else 1, (0, 1, 1, 2 * micro)[zero]
+        wanted = {"reduce_scatter": matrices * sums, "all_gather": matrices * gathers} if zero else {"unit_sum": matrices + 2}
+        assert all(more[kind] == n for kind, n in wanted.items()), (zero, micro, more, wanted)
+
+
 SMALL = {"model_type": "mixtral", "hidden_size": 512, "intermediate_size": 1024, "num_attention_heads": 8,
          "num_key_value_heads": 4, "num_hidden_layers": 4, "vocab_size": 4096, "max_position_embeddings": 1024,
          "num_local_experts": 4, "num_experts_per_tok": 2}
@@ -573,7 +592,7 @@ def main():
     global RANKC
     RANKC = rankc_of(__doc__)
     for case in (published, limits, smallest, pipelines_and_grouped_heads, inference_in_stages, compiled, machine_files, constraints, measured,
-                 optimum, optimum_of_mixtures, optimum_of_groups, optimum_of_unequal_stages, optimum_of_runs, optimum_of_rings, optimum_of_ranges, generation, generation_of_files, batches_of_files, few_micro_batches, promising):
+                 moves_of_zero, optimum, optimum_of_mixtures, optimum_of_groups, optimum_of_unequal_stages, optimum_of_runs, optimum_of_rings, optimum_of_ranges, generation, generation_of_files, batches_of_files, few_micro_batches, promising):
         case()
 
 

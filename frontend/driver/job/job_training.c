@@ -146,7 +146,7 @@ static int check_groups(const struct job *job, int units) {
     if (groups > 1 && !job->decisions.zero)
         return diag_error(job->diags, 200, EXIT_USAGE, NULL,
                           "ZeRO groups (--zero-ngroups) need --use-zero or --pas fsdp");
-    if (job->options->given[OPT_ZERO_PREFETCH] && job->decisions.zero < 3)
+    if (job->options->given[OPT_ZERO_PREFETCH] && job->decisions.zero < ZERO_PARAMETERS)
         return diag_error(job->diags, 200, EXIT_USAGE, NULL,
                           "--zero-prefetch needs parameters that are divided: --use-zero 3 or --pas fsdp");
     if (units % groups == 0 || units < groups) return 0;
@@ -201,7 +201,7 @@ int job_read_training(struct job *job) {
     if (!job->graph->train) return read_inference(job);
     if (job_ranks(job) < 0) return -1;
     *training = (struct training){.tied_once = sends_tied_once(options), .lr_schedule_text = options->lr_schedule};
-    if (gathers_parameters(options) && !options->given[OPT_USE_ZERO]) decisions->zero = 3;
+    if (gathers_parameters(options) && !options->given[OPT_USE_ZERO]) decisions->zero = ZERO_PARAMETERS;
     if (schedule_choose(&schedule, decisions->schedule, job->diags) < 0) return -1;
     if (schedule.kind && schedule.kind->infers)
         return diag_error(job->diags, 200, EXIT_USAGE, NULL,

@@ -100,8 +100,7 @@ static void predict_from(const struct searching *s, const struct candidate *cand
     const struct candidate base = search_base(&of);
     struct outcome *outcome = ARENA_NEW(s->arena, struct outcome);
     const struct search_model *model = model_of(s, &of);
-    *outcome =
-        model ? search_planned_base(model, s->options, &base, s->arena) : (struct outcome){.refused = of.refused};
+    *outcome = model ? search_shortened(model, s->options, &base, s->arena) : (struct outcome){.refused = of.refused};
     predict_family(s->search, &of, outcome);
     for (int i = 0; i < s->search->unequal.n; i++)
         predict_unequal(s, &s->search->all.at[s->search->unequal.at[i]], &of, outcome);
@@ -112,6 +111,12 @@ static void take_outcome(struct candidate *c, enum search_step step, const struc
     c->step = step, c->refused = outcome->refused;
     c->seconds = outcome->part[OUTCOME_STEP] / ((double)outcome->micro_batches * c->units * search_samples(c));
     c->memory = outcome->part[OUTCOME_MEMORY];
+}
+
+/* Plans the candidate, which has no stages, for the model with fewer layers. */
+static void shorten_model(const struct searching *s, struct candidate *c) {
+    const struct outcome outcome = search_shortened(model_of(s, c), s->options, c, s->arena);
+    take_outcome(c, SEARCH_SHORTENED, &outcome);
 }
 
 /* Members of the candidate's family with the same stages differ from what is predicted of them as it does: what they
@@ -135,7 +140,7 @@ static void plan_completely(const struct searching *s, struct candidate *c) {
     struct job *job;
     const struct search_model *model = model_of(s, c);
     if (!model) return;
-    const struct outcome outcome = search_planned(model, s->options, c, s->arena, &job);
+    const struct outcome outcome = search_planned(model, s->options, c, NULL, s->arena, &job);
     take_outcome(c, SEARCH_PLANNED, &outcome);
     struct estimate *estimate = ARENA_NEW(s->arena, struct estimate);
     *estimate = outcome.estimate, c->estimate = estimate;
@@ -144,26 +149,6 @@ static void plan_completely(const struct searching *s, struct candidate *c) {
     const bool best = search_first(search, SEARCH_PLANNED) == c;
     search_forget(best ? search->job : job, s->arena);
     if (best) search->job = job;
-}
-
-/* Takes what was planned in the candidate's place. A pipeline with other stages and layers differs from what is
- * predicted of it by as much as the candidate does. Where ranks have several stages, those of the excerpt have too few
- * layers to say that the candidate is faster. */
-static void take_shortened(const struct searching *s, struct candidate *c, const struct shortened *shortened) {
-    struct candidate predicted = shortened->of, planned = shortened->of;
-    struct outcome base = *c->base;
-    if (!shortened->layers || shortened->outcome.refused) {
-        take_outcome(c, SEARCH_SHORTENED, &shortened->outcome);
-        return;
-    }
-    for (int p = 0; p < OUTCOME_PARTS; p++) base.part[p] -= (base.layers - shortened->layers) * base.layer[p];
-    base.layers = shortened->layers;
-    search_predict(s->search, &predicted, &base);
-    take_outcome(&planned, SEARCH_SHORTENED, &shortened->outcome);
-    c->step = SEARCH_SHORTENED;
-    const double slower = planned.seconds / predicted.seconds;
-    c->seconds *= c->schedule.chunks > 1 ? fmax(slower, 1) : slower;
-    c->memory *= planned.memory / predicted.memory;
 }
 
 /* Shows how many plans were tried, the step of the best complete plan, and what is left of --search-time. */
@@ -223,14 +208,13 @@ static void predict_bases(const struct searching *s, const struct candidate *c) 
 
 /* The candidate takes the next step, or one that bounds it does. */
 static void advance(const struct searching *s, struct candidate *c) {
-    struct shortened shortened;
     const int bounding = c->step == SEARCH_BOUNDED && !search_own(c) ? find_bounding(s, c) : -1;
     if (c->step == SEARCH_BOUNDED && search_own(c))
         predict_bases(s, c);
     else if (c->step == SEARCH_BOUNDED)
         predict_from(s, bounding < 0 ? c : &s->search->all.at[bounding]);
-    else if (c->step == SEARCH_PREDICTED && search_shortened(model_of(s, c), s->options, c, s->arena, &shortened))
-        take_shortened(s, c, &shortened);
+    else if (c->step == SEARCH_PREDICTED && search_ways(c, AXIS_PIPELINE) == 1 && search_layers(model_of(s, c)))
+        shorten_model(s, c);
     else
         plan_completely(s, c);
     s->search->families.at[c->family].known = false;
@@ -352,7 +336,8 @@ static int measure(const struct searching *s) {
     search->gap = 0;
     if (fastest->seconds == predicted.seconds && fastest->memory == predicted.memory) return 0;
     search_forget(search->job, s->arena);
-    const struct outcome outcome = search_planned(model_of(s, fastest), s->options, fastest, s->arena, &search->job);
+    const struct outcome outcome =
+        search_planned(model_of(s, fastest), s->options, fastest, NULL, s->arena, &search->job);
     return outcome.refused ? diag_error(s->diags, 430, EXIT_LIMIT, "--pas autodist", "%s", outcome.refused) : 0;
 }
 
@@ -375,7 +360,7 @@ static int refuse(const struct searching *s) {
                least->memory);
     diag_note(s->diags, "it is %s", search_words(least, s->options, s->arena));
     struct job *job = NULL;
-    search_planned(model_of(s, least), s->options, least, s->arena, &job);
+    search_planned(model_of(s, least), s->options, least, NULL, s->arena, &job);
     if (job) job_note_memory(job, s->diags);
     search_forget(job, s->arena);
     return -1;
@@ -426,6 +411,7 @@ int search_plan(const struct options *options, struct arena *arena, struct diags
     const char *machine = options->machine;
     *search = (struct search){.arena = arena, .machine = machine_default, .limit = INFINITY, .given = options};
     search->outlines = ARENA_NEW(arena, struct outlines), map_init(&search->outlines->index, arena);
+    search->balances = ARENA_NEW(arena, struct balances), map_init(&search->balances->index, arena);
     if (search_can_measure(options, diags) < 0) return -1;
     if (machine && machine_read(arena, diags, machine, &search->machine) < 0) return -1;
     if (search->machine.memory > 0) search->limit = search->machine.memory;

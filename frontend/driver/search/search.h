@@ -19,15 +19,16 @@
  *               memory that is at least as small: what fewer ranks need, divided evenly among more. Only candidates
  *               whose base may be fast enough if no rank waited or communicated are bounded one by one
  *   PREDICTED   from a plan of its "base": the same ways of tensor, context and data parallelism, without stages and
- *               scale units. Stages have whole layers and wait for (p - 1) / m of the time, and keep the activations of
- *               p micro-batches at most
- *   SHORTENED   from plans of the candidate for the model with fewer layers (Note [Shortened graphs]), of pipelines
- *               with fewer stages too: by how much such a plan differs from what is predicted of it; and from a
- *               complete plan of a candidate with the same stages and another ZeRO
+ *               scale units. Layers are shared out to stages by policy pp (policy_pp_of_layers), waiting and slots are
+ *               those of the schedule's cells (schedule_outline), ZeRO moves what zero_moves says. Tests compare
+ *               predictions with complete plans (tests/cli/predictions.py)
+ *   SHORTENED   without stages: from its plans for the model with fewer layers (Note [Shortened graphs]). With stages:
+ *               by how much the complete plan of another with the same stages and another ZeRO differs from what was
+ *               predicted of it
  *   PLANNED     from its complete plan
  *
  * Stages with unequal numbers of ranks are predicted from two plans: of the base, and of the base with the axis that
- * some stages alone have. Layers are shared out so that all stages take equally long.
+ * some stages alone have.
  *
  * The candidate with the least time that is not known not to fit takes the next step, until the first one is PLANNED.
  * Only the steps that a candidate has taken are paid for, and none but the last depends on the number of layers. */
@@ -131,7 +132,11 @@ struct search {
     struct outlines {
         struct map index;
         VEC(struct schedule_outline) all;
-    } * outlines;   /* of search_outline */
+    } * outlines; /* of search_outline */
+    struct balances {
+        struct map index;
+        VEC(double) all;
+    } * balances;   /* of the slowest stages of search_predict */
     bool tied_once; /* stages send gradients of these once a step (--tied-gradients) */
     struct arena *arena;
     struct machine machine;
@@ -300,23 +305,15 @@ double search_working(const double part[OUTCOME_PARTS]);
 /* What an outcome says of the parts that are no layers: they take as long as so many layers. */
 double search_rest(const struct outcome *outcome);
 
-/* What stands for a plan of a candidate. */
-struct shortened {
-    struct outcome outcome;
-    struct candidate of; /* what `outcome` is of: the candidate itself, or the same with fewer stages */
-    int layers;          /* of the model that was planned; 0: `outcome` is for all layers */
-};
-
-/* The plan of a base: from shortened graphs if that is less work, else complete, with one that has a layer less. */
-struct outcome search_planned_base(const struct search_model *model, const struct options *given,
-                                   const struct candidate *base, struct arena *arena);
-/* Plans the candidate completely, or from shortened graphs: false if the model has no repetitions with which
- * that is less work. Memory that planning needs is given back; unless `job` is not NULL: then *job has the plan, NULL
- * if there is none, until search_forget. */
+/* What the plan of a candidate without stages is: from shortened graphs if that is less work, else from the complete
+ * plan and one that has a layer less. */
+struct outcome search_shortened(const struct search_model *model, const struct options *given,
+                                const struct candidate *candidate, struct arena *arena);
+/* Plans the candidate, for the model with times[b] repetitions of block b, NULL: all. *job has the plan (job->decided),
+ * in an arena of its own, until search_forget; NULL if there is none. */
 struct outcome search_planned(const struct search_model *model, const struct options *given,
-                              const struct candidate *candidate, struct arena *arena, struct job **job);
+                              const struct candidate *candidate, const int *times, struct arena *arena,
+                              struct job **job);
 void search_forget(struct job *job, struct arena *arena);
-bool search_shortened(const struct search_model *model, const struct options *given, const struct candidate *candidate,
-                      struct arena *arena, struct shortened *out);
 
 #endif

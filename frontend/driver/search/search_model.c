@@ -10,9 +10,6 @@
 /* Repetitions of a block in the shorter one of two plans: of those in which whole layers are recomputed, RECOMPUTED.
  * With fewer, layers may be others than in the whole model (Note [Recomputed layers] in passes/plan/recompute.c). */
 enum { SHORT = 1, RECOMPUTED = 3 };
-/* Of a pipeline that stands for a larger one, at most: ranks, and layers of each; where ranks have several stages, of
- * each of these. */
-enum { STAGES = 4, STAGE_LAYERS = 8, CHUNK_LAYERS = 2 };
 
 static int at_most(int value, int limit) {
     return value < limit ? value : limit;
@@ -220,11 +217,10 @@ static double parts_of_crossing(const struct candidate *candidate) {
            (candidate->decisions.sequence_parallel ? search_ways(candidate, AXIS_TENSOR) : 1);
 }
 
-/* Plans the candidate for the model with times[b] repetitions of block b, NULL: all. The job is in an arena of its own,
- * in `arena`. NULL with the reason in *outcome if it cannot be planned. */
-static struct job *plan_with(const struct search_model *model, const struct options *given,
-                             const struct candidate *candidate, struct arena *arena, const int *times,
-                             struct outcome *outcome) {
+struct outcome search_planned(const struct search_model *model, const struct options *given,
+                              const struct candidate *candidate, const int *times, struct arena *arena,
+                              struct job **planned) {
+    struct outcome outcome = {0};
     struct arena *scratch = arena_scratch(arena);
     struct diags *diags = ARENA_NEW(scratch, struct diags);
     struct options *options = ARENA_NEW(scratch, struct options);
@@ -232,20 +228,20 @@ static struct job *plan_with(const struct search_model *model, const struct opti
     struct graph *graph = copy_of(model, times, scratch);
     *options = search_options(given, candidate, scratch);
     *job = (struct job){.options = options, .arena = scratch, .diags = diags, .unverified = true};
-    *outcome = (struct outcome){0};
     diags_init(diags, scratch);
-    bool planned = job_take(job, &model->job, graph) == 0;
+    bool sound = job_take(job, &model->job, graph) == 0;
     job->side.refine = NULL; /* search_refined has what it decides for the whole program */
     job->side.machine = model->machine;
-    planned = planned && job_plan_ranks(job) == 0;
-    if (planned) {
-        measure(job, candidate, outcome);
-        outcome->crossing = model->crossing / parts_of_crossing(candidate);
-        return job;
+    sound = sound && job_plan_ranks(job) == 0;
+    *planned = sound ? job : NULL;
+    if (sound) {
+        measure(job, candidate, &outcome);
+        outcome.crossing = model->crossing / parts_of_crossing(candidate);
+    } else {
+        outcome.refused = search_first_error(diags, arena);
+        arena_release(arena, scratch);
     }
-    outcome->refused = search_first_error(diags, arena);
-    arena_release(arena, scratch);
-    return NULL;
+    return outcome;
 }
 
 void search_forget(struct job *job, struct arena *arena) {
@@ -254,16 +250,9 @@ void search_forget(struct job *job, struct arena *arena) {
 
 static struct outcome measure_with(const struct search_model *model, const struct options *given,
                                    const struct candidate *candidate, struct arena *arena, const int *times) {
-    struct outcome outcome;
-    search_forget(plan_with(model, given, candidate, arena, times, &outcome), arena);
-    return outcome;
-}
-
-struct outcome search_planned(const struct search_model *model, const struct options *given,
-                              const struct candidate *candidate, struct arena *arena, struct job **job) {
-    struct outcome outcome;
-    if (!job) return measure_with(model, given, candidate, arena, NULL);
-    *job = plan_with(model, given, candidate, arena, NULL, &outcome);
+    struct job *job;
+    const struct outcome outcome = search_planned(model, given, candidate, times, arena, &job);
+    search_forget(job, arena);
     return outcome;
 }
 
@@ -358,49 +347,8 @@ static struct outcome with_all_layers(const struct search_model *model, const st
     return all;
 }
 
-struct outcome search_planned_base(const struct search_model *model, const struct options *given,
-                                   const struct candidate *base, struct arena *arena) {
-    return is_worthwhile(model) ? with_fewer_layers(model, given, base, arena)
-                                : with_all_layers(model, given, base, arena);
-}
-
-/* The ranks of a pipeline that stands for the candidate's: a shallow one for a deep one, whose scale units are divided
- * among the nodes of the machine in the same way. */
-static int ranks_of_excerpt(const struct search_model *model, const struct candidate *candidate) {
-    const int inner = search_ways(candidate, AXIS_TENSOR) * search_ways(candidate, AXIS_CONTEXT) *
-                      search_ways(candidate, AXIS_EXPERT) * search_ways(candidate, AXIS_DATA);
-    const int node = model->machine.nlevels > 1 ? (int)model->machine.level[0].devices : 1;
-    const int ranks = search_ways(candidate, AXIS_PIPELINE), least = (node + inner - 1) / inner;
-    const int shallow = ranks / 2 < STAGES ? ranks / 2 : STAGES;
-    return shallow < 4 || least > ranks / 2 ? ranks : least > shallow ? least : shallow;
-}
-
-/* An excerpt of a pipeline: fewer stages, with as many layers as those of the candidate have, or with few layers each.
- * False if it is no less work than the candidate. */
-static bool find_excerpt(const struct search_model *model, const struct candidate *candidate, struct candidate *excerpt,
-                         int *layers) {
-    const double rest = candidate->base->layers ? search_rest(candidate->base) : 0;
-    if (model->repeated.all.n != 1 || !candidate->base->layers || search_own(candidate)) return false;
-    *excerpt = *candidate;
-    excerpt->decisions.mesh.axis[AXIS_PIPELINE].size = ranks_of_excerpt(model, candidate);
-    const int all = model->repeated.all.at[0].times;
-    const int chunks = candidate->schedule.chunks;
-    const int most = (chunks > 1 ? CHUNK_LAYERS : STAGE_LAYERS) * search_ways(excerpt, AXIS_PIPELINE) * chunks;
-    *layers = (int)fmax(
-        1, round((all + rest) * search_ways(excerpt, AXIS_PIPELINE) / search_ways(candidate, AXIS_PIPELINE) - rest));
-    *layers = at_most(*layers, most);
-    return *layers * 2 <= all;
-}
-
-bool search_shortened(const struct search_model *model, const struct options *given, const struct candidate *candidate,
-                      struct arena *arena, struct shortened *out) {
-    out->of = *candidate, out->layers = 0;
-    if (search_ways(candidate, AXIS_PIPELINE) > 1) {
-        if (!find_excerpt(model, candidate, &out->of, &out->layers)) return false;
-        out->outcome = measure_with(model, given, &out->of, arena, &out->layers);
-        return true;
-    }
-    if (!is_worthwhile(model)) return false;
-    out->outcome = with_fewer_layers(model, given, candidate, arena);
-    return true;
+struct outcome search_shortened(const struct search_model *model, const struct options *given,
+                                const struct candidate *candidate, struct arena *arena) {
+    return is_worthwhile(model) ? with_fewer_layers(model, given, candidate, arena)
+                                : with_all_layers(model, given, candidate, arena);
 }

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "frontend/driver/search/search.h"
+#include "passes/place/zero.h"
 #include "passes/plan/policy/policy.h"
 
 /* The ranks among which ZeRO divides: those of all replica axes, and of scale units those of a group. */
@@ -29,16 +30,16 @@ static double held(const struct search *search, const struct candidate *c, const
 /* A rank adds the gradients of micro-batches to their sums, if there are several, or with ZeRO 2 and 3. In a base
  * of one micro-batch there are none: they have as many bytes as the weights. */
 static double sums(const struct search *search, const struct candidate *c, const struct outcome *base) {
-    if (c->decisions.zero < 2 && search_micro_batches(search->given, c) == 1) return 0;
+    if (!decisions_sum_gradients(&c->decisions, search_micro_batches(search->given, c))) return 0;
     return held(search, c, base, base->part[OUTCOME_GRADIENTS] > 0 ? OUTCOME_GRADIENTS : OUTCOME_WEIGHTS);
 }
 
 double search_states(const struct search *search, const struct candidate *c, const struct outcome *base) {
     const double ranks = zero_ranks(c);
     if (base->part[OUTCOME_UPDATE] == 0) return held(search, c, base, OUTCOME_WEIGHTS);
-    return held(search, c, base, OUTCOME_WEIGHTS) / (c->decisions.zero == 3 ? ranks : 1) +
-           sums(search, c, base) / (c->decisions.zero >= 2 ? ranks : 1) +
-           held(search, c, base, OUTCOME_OPTIMIZER) / (c->decisions.zero >= 1 ? ranks : 1);
+    return held(search, c, base, OUTCOME_WEIGHTS) / (c->decisions.zero >= ZERO_PARAMETERS ? ranks : 1) +
+           sums(search, c, base) / (c->decisions.zero >= ZERO_SUMS ? ranks : 1) +
+           held(search, c, base, OUTCOME_OPTIMIZER) / (c->decisions.zero >= ZERO_STATES ? ranks : 1);
 }
 
 static bool recomputes_all(const struct candidate *c) {
@@ -48,7 +49,7 @@ static bool recomputes_all(const struct candidate *c) {
 /* Bytes of a layer's activations for a micro-batch. Weights in the type of products are among what is kept from the
  * forward to the backward phase; not if they are recomputed, or with ZeRO 3 gathered for each phase. */
 static double layer_activations(const struct search *search, const struct candidate *c, const struct outcome *base) {
-    const bool gathers = c->decisions.zero == 3 && search->given->amp && !c->decisions.recompute;
+    const bool gathers = c->decisions.zero >= ZERO_PARAMETERS && search->given->amp && !c->decisions.recompute;
     return base->layer[OUTCOME_OTHERS] - (gathers ? base->layer[OUTCOME_WEIGHTS] / 2 : 0);
 }
 
@@ -149,22 +150,22 @@ static struct exchange exchanging(const struct search *search, const struct cand
     const struct machine *machine = &search->machine;
     const int64_t zero = c->decisions.zero;
     struct exchanged of = exchanged_of(search, c, base);
-    const double last = worked / micro_batches, times = zero >= 2 ? micro_batches : 1;
+    const struct zero_moves moves = zero_moves(zero, (int64_t)micro_batches);
+    const double last = worked / micro_batches;
     const double own = (base->part[OUTCOME_SUMMING] + base->part[OUTCOME_HIDDEN]) / search_ways(c, AXIS_PIPELINE);
-    const double phases = zero == 3 ? 2 * micro_batches : 1;
-    const double along = zero >= 2 ? passing(search, COLLECTIVE_REDUCE_SCATTER, times, &of.along) : 0;
-    const double sums =
-        along + passing(search, zero ? COLLECTIVE_REDUCE_SCATTER : COLLECTIVE_ALL_REDUCE, times, &of.units);
-    if (zero == 3 && search->given->amp) of.units.bytes /= 2, of.along.bytes /= 2;
-    const double gathers = (zero >= 1 ? passing(search, COLLECTIVE_ALL_GATHER, phases, &of.units) : 0) +
-                           (zero >= 2 ? passing(search, COLLECTIVE_ALL_GATHER, phases, &of.along) : 0);
+    const double along = zero >= ZERO_SUMS ? passing(search, moves.sum, (double)moves.sums, &of.along) : 0;
+    const double sums = along + passing(search, moves.sum, (double)moves.sums, &of.units);
+    if (zero >= ZERO_PARAMETERS && search->given->amp) of.units.bytes /= 2, of.along.bytes /= 2;
+    const double gathers =
+        passing(search, COLLECTIVE_ALL_GATHER, (double)moves.gathers, &of.units) +
+        (zero >= ZERO_SUMS ? passing(search, COLLECTIVE_ALL_GATHER, (double)moves.gathers, &of.along) : 0);
     const double groups = passing(search, COLLECTIVE_ALL_REDUCE, 1, &of.groups);
-    if (zero < 2) {
+    if (zero < ZERO_SUMS) {
         const double begun = machine_hidden(machine, last, of.along.ways > 1 ? own : own + sums);
         return (struct exchange){0, own + sums - begun + gathers + groups};
     }
     const double once = (of.along.ways > 1 ? 0 : own) + groups - machine_hidden(machine, last, groups);
-    if (zero == 2) return (struct exchange){sums, gathers + once};
+    if (zero < ZERO_PARAMETERS) return (struct exchange){sums, gathers + once};
     return (struct exchange){sums + gathers - machine_hidden(machine, worked, beside * prefetched(base) * gathers),
                              once};
 }
@@ -173,19 +174,38 @@ double search_working(const double part[OUTCOME_PARTS]) {
     return part[OUTCOME_STEP] - part[OUTCOME_UPDATE] - part[OUTCOME_SUMMING];
 }
 
-/* Seconds of a layer on a stage of the candidate. */
-static double layer_seconds(const struct candidate *c, int stage) {
-    const struct mesh_axis *own = search_own(c);
-    const struct outcome *of = own && stage >= own->first && stage < own->end ? c->larger : c->base;
-    return search_working(of->layer);
+/* Layers that the rank that works longest of equal stages takes as long as. */
+static double longest_of_equal(const struct search *search, const struct candidate *c, const struct outcome *base) {
+    const int ranks = search_ways(c, AXIS_PIPELINE), stages = ranks * c->schedule.chunks;
+    const struct {
+        double rest;
+        int64_t layers, ranks, chunks, is_v;
+    } key = {search_rest(base), base->layers, ranks, c->schedule.chunks, c->schedule.kind && c->schedule.kind->is_v};
+    struct balances *known = search->balances;
+    const int at = map_get(&known->index, (const char *)&key, sizeof key);
+    if (at >= 0) return known->all.at[at];
+    struct arena *scratch = arena_scratch(search->arena);
+    double *each = ARENA_ARRAY(scratch, double, stages);
+    for (int s = 0; s < stages; s++) each[s] = 1;
+    const double longest = policy_pp_of_layers(each, key.rest, base->layers, ranks, &c->schedule, scratch);
+    arena_release(search->arena, scratch);
+    map_put(&known->index, (const char *)&key, sizeof key, known->all.n);
+    VEC_PUSH(search->arena, &known->all, longest);
+    return longest;
 }
 
-/* The seconds of the slowest of unequal stages. */
-static double slowest_unequal(const struct search *search, const struct candidate *c) {
-    const int stages = search_ways(c, AXIS_PIPELINE);
-    double *seconds = ARENA_ARRAY(search->arena, double, stages);
-    for (int s = 0; s < stages; s++) seconds[s] = layer_seconds(c, s);
-    return policy_pp_of_unequal(seconds, search_rest(c->base), c->base->layers, stages);
+/* Seconds in which the rank that works longest computes the micro-batches of the base. */
+static double longest_of(const struct search *search, const struct candidate *c, const struct outcome *base) {
+    const struct mesh_axis *own = search_own(c);
+    const int ranks = search_ways(c, AXIS_PIPELINE);
+    if (own && c->base->layers && c->larger->layers) {
+        double *seconds = ARENA_ARRAY(search->arena, double, ranks);
+        for (int s = 0; s < ranks; s++)
+            seconds[s] = search_working(s >= own->first && s < own->end ? c->larger->layer : c->base->layer);
+        return policy_pp_of_layers(seconds, search_rest(c->base), c->base->layers, ranks, &c->schedule, search->arena);
+    }
+    if (ranks == 1 || !base->layers) return search_working(base->part) / ranks;
+    return search_working(base->layer) * longest_of_equal(search, c, base);
 }
 
 double search_rest(const struct outcome *outcome) {
@@ -218,16 +238,17 @@ static double slicing(const struct search *search, const struct candidate *c, co
                       double micro_batches) {
     const double bandwidth = search->machine.bandwidth * search->machine.traffic;
     const double adds = micro_batches > 1 ? (search->given->amp ? 1 : 3) * base->part[OUTCOME_GRADIENTS] : 0;
-    const double casts =
-        zero == 3 && search->given->amp ? (c->decisions.recompute ? 2 : 1) * base->part[OUTCOME_WEIGHTS] : 0;
-    return zero < 2 || bandwidth <= 0 ? 0 : search->machine.correction * (adds + casts) / bandwidth;
+    const double casts = zero >= ZERO_PARAMETERS && search->given->amp
+                             ? (c->decisions.recompute ? 2 : 1) * base->part[OUTCOME_WEIGHTS]
+                             : 0;
+    return zero < ZERO_SUMS || bandwidth <= 0 ? 0 : search->machine.correction * (adds + casts) / bandwidth;
 }
 
 double search_least(const struct search *search, const struct candidate *c, const struct outcome *base) {
     const double worked = search_working(base->part) / base->micro_batches;
     double ranks = 1;
     for (int a = 0; a < AXIS_PIPELINE; a++) ranks *= search_ways(c, (enum axis_role)a);
-    return (worked - fmin(worked / 2, slicing(search, c, base, 3, INFINITY))) * ranks /
+    return (worked - fmin(worked / 2, slicing(search, c, base, ZERO_PARAMETERS, INFINITY))) * ranks /
            ((double)search->given->runtime_ngpus * search_samples(c));
 }
 
@@ -250,13 +271,7 @@ void search_predict(const struct search *search, struct candidate *c, const stru
     const double stages = search_ways(c, AXIS_PIPELINE), micro = (double)search_micro_batches(search->given, c);
     const double *part = base->part;
     const struct schedule_outline outline = stages > 1 ? search_outline(search, c) : (struct schedule_outline){0};
-    double longest = search_working(part) / stages;
-    if (search_own(c) && c->base->layers && c->larger->layers)
-        longest = slowest_unequal(search, c);
-    else if (stages > 1 && base->layers)
-        longest = search_working(base->layer) *
-                  policy_pp_of_layers(search_rest(base), base->layers, (int)stages, &c->schedule);
-    const double worked = micro * longest / base->micro_batches;
+    const double worked = micro * longest_of(search, c, base) / base->micro_batches;
     const struct exchange exchange =
         part[OUTCOME_UPDATE] > 0 ? exchanging(search, c, base, micro, worked) : (struct exchange){0};
     double seconds = (worked + micro * receiving(search, c, base) + exchange.each) * (1 + outline.waiting / micro);

@@ -88,61 +88,35 @@ static const char *verdict(const struct search *search, const struct candidate *
                         share_of(search, candidate), bytes_text(arena, candidate->memory));
 }
 
-/* Kinds of candidates. The best of each is reported, that the user sees why it is not chosen. */
-static bool has_experts(const struct candidate *c) {
-    return search_ways(c, AXIS_EXPERT) > 1;
-}
+enum { KINDS = 10 };
 
-static bool has_larger_batch(const struct candidate *c) {
-    return c->batch > search_ways(c, AXIS_EXPERT) * search_ways(c, AXIS_DATA);
+/* The kinds that the candidate is of. The best of each is reported, that the user sees why it is not chosen. */
+static unsigned kinds_of(const struct candidate *c) {
+    const struct decisions *d = &c->decisions;
+    const char *schedule = search_ways(c, AXIS_PIPELINE) > 1 && d->schedule ? d->schedule : "";
+    const bool is[KINDS] = {search_ways(c, AXIS_EXPERT) > 1,
+                            c->batch > search_ways(c, AXIS_EXPERT) * search_ways(c, AXIS_DATA),
+                            d->cut == CUT_MIRRORED && d->attention == ATTENTION_GATHER,
+                            d->attention == ATTENTION_HEADS,
+                            d->attention == ATTENTION_RING,
+                            d->zero_groups > 1,
+                            c->overlap == SEARCH_ALWAYS,
+                            strncmp(schedule, "zb-", 3) == 0,
+                            strcmp(schedule, "chimera") == 0,
+                            c->schedule.chunks > 2};
+    unsigned kinds = 0;
+    for (int k = 0; k < KINDS; k++) kinds |= (unsigned)is[k] << k;
+    return kinds;
 }
-
-static bool is_mirrored(const struct candidate *c) {
-    return c->decisions.cut == CUT_MIRRORED && c->decisions.attention == ATTENTION_GATHER;
-}
-
-static bool is_by_heads(const struct candidate *c) {
-    return c->decisions.attention == ATTENTION_HEADS;
-}
-
-static bool is_ring(const struct candidate *c) {
-    return c->decisions.attention == ATTENTION_RING;
-}
-
-static bool is_overlapping(const struct candidate *c) {
-    return c->overlap == SEARCH_ALWAYS;
-}
-
-static bool is_deeply_interleaved(const struct candidate *c) {
-    return c->schedule.chunks > 2;
-}
-
-static bool has_groups(const struct candidate *c) {
-    return c->decisions.zero_groups > 1;
-}
-
-static bool is_zero_bubble(const struct candidate *c) {
-    return search_ways(c, AXIS_PIPELINE) > 1 && c->decisions.schedule && strncmp(c->decisions.schedule, "zb-", 3) == 0;
-}
-
-static bool is_chimera(const struct candidate *c) {
-    return search_ways(c, AXIS_PIPELINE) > 1 && c->decisions.schedule && strcmp(c->decisions.schedule, "chimera") == 0;
-}
-
-static bool (*const kinds[])(const struct candidate *) = {
-    has_experts, has_larger_batch, is_mirrored,    is_by_heads, is_ring,
-    has_groups,  is_overlapping,   is_zero_bubble, is_chimera,  is_deeply_interleaved};
-enum { KINDS = sizeof kinds / sizeof *kinds };
 
 /* Per candidate: true for the first `least`, and for the first of each kind. */
 static bool *find_shown(const struct search *search, int least, struct arena *arena) {
-    bool *shown = ARENA_ARRAY(arena, bool, search->all.n + 1), found[KINDS] = {false};
+    bool *shown = ARENA_ARRAY(arena, bool, search->all.n + 1);
+    unsigned found = 0;
     for (int i = 0; i < search->all.n; i++) {
-        shown[i] = i < least;
-        for (int k = 0; k < KINDS; k++) {
-            if (found[k] || !kinds[k](&search->all.at[i])) continue;
-            found[k] = shown[i] = true;
-        }
+        const unsigned kinds = kinds_of(&search->all.at[i]);
+        shown[i] = i < least || kinds & ~found;
+        found |= kinds;
     }
     return shown;
 }

@@ -64,12 +64,11 @@ int policy_constrain_stages(struct draft *draft, const struct pass_context *cont
  * one with the kernel's first result has all. */
 double plan_seconds(const struct draft *draft, const struct pass_context *context, double *of_node);
 
-/* Of a model of equal layers and what takes as long as `rest` of them, in the last stage: the layers that the slowest
- * rank takes as long as, as policy pp divides them. Stages have whole layers if that is nearly as fast as what can be
- * had with parts of layers. For predictions: no graph is needed. */
-double policy_pp_of_layers(double rest, int layers, int ranks, const struct schedule_choice *schedule);
-/* The same in seconds, for stages on which a layer takes seconds[stage]. */
-double policy_pp_of_unequal(const double *seconds, double rest, int layers, int stages);
+/* Seconds of the slowest rank of a pipeline, as policy pp divides a model of equal layers, of which one takes
+ * seconds[stage], and of what takes as long as `rest` of them, in the last stage. Stages have whole layers if that is
+ * nearly as fast as what can be had with parts of layers. For predictions: no graph is needed. */
+double policy_pp_of_layers(const double *seconds, double rest, int layers, int ranks,
+                           const struct schedule_choice *schedule, struct arena *arena);
 
 /* Bytes of weights that the plan leaves whole on every rank of the axis; *divided: of those that ranks divide. */
 int64_t plan_whole_weights(struct propagation *propagation, int64_t *divided);

@@ -423,75 +423,63 @@ static void keep_together(struct places *places, const struct graph *graph) {
     }
 }
 
-enum { PARTS = 8 }; /* of a layer, whose operators are whole */
-
-/* The layers that the slowest of equal stages takes as long as: they have whole layers, and what is no layer takes as
- * long as `rest` of them and is in the last stage. */
-static double slowest_stage(double rest, int layers, int stages) {
-    const int even = (int)fmin((rest + layers) / stages, (double)layers / (stages - 1));
-    double best = INFINITY;
-    for (int others = even; others <= even + 1; others++)
-        best = fmin(best, fmax(rest + fmax(0, layers - others * (stages - 1)), others));
-    return best;
+/* Boundaries of a model of equal layers, of which one takes seconds[stage]. What is no layer is behind the last one. */
+static struct places *between_layers(const double *seconds, double rest, int layers, int stages, struct arena *arena) {
+    struct places *places = ARENA_NEW(arena, struct places);
+    places->ranks = ARENA_ARRAY(arena, double, stages);
+    for (int s = 0; s < stages; s++) places->ranks[s] = 1 / seconds[s];
+    places->n = layers + 2;
+    for (int p = 0; p < places->n; p++) {
+        places->at[p] = places->stay[p] = p;
+        places->cost[p] = p <= layers ? p : layers + rest;
+    }
+    return places;
 }
 
-/* Of `stages`, the last ones are as long as the slowest, and the first ones have the layers that are left, at least one
- * each. */
-struct equal_stages {
-    double rest;
-    int layers, stages;
-    double slowest;
-};
-
-/* What the stage takes as long as, in layers. */
-static double length_of(const struct equal_stages *s, int stage) {
-    const int full = (int)s->slowest, last = (int)fmin(s->slowest - s->rest + 1e-9, s->layers - s->stages + 1);
-    if (stage == s->stages - 1) return last + s->rest;
-    const int left = s->layers - last - full * (s->stages - 2 - stage) - stage;
-    return left < 1 ? 1 : left < full ? left : full;
-}
-
-/* The same as slowest_stage for the slowest rank: one of the first two, of the last two, or in the middle. */
-static double slowest_rank(const struct equal_stages *equal, const struct schedule_choice *schedule, int ranks) {
+/* Seconds of the rank whose stages take longest. */
+static double slowest_rank(const struct places *p, const int *cuts, const struct schedule_choice *schedule, int ranks) {
     double most = 0;
-    if (schedule->chunks == 1) return equal->slowest;
-    const int some[] = {0, 1, ranks / 2, ranks - 2, ranks - 1};
-    for (int s = 0; s < 5; s++) {
+    for (int r = 0; r < ranks; r++) {
         double sum = 0;
-        for (int i = 0; i < schedule->chunks; i++) sum += length_of(equal, schedule_chunk(schedule, ranks, some[s], i));
+        for (int i = 0; i < schedule->chunks; i++) {
+            const int stage = schedule_chunk(schedule, ranks, r, i);
+            sum += (p->cost[cuts[stage + 1]] - p->cost[cuts[stage]]) / p->ranks[stage];
+        }
         most = fmax(most, sum);
     }
     return most;
 }
 
-/* The seconds of the slowest of stages of which a layer takes so many; by bisection. */
-static double slowest_unequal(const double *seconds, double rest, int layers, int stages) {
-    double enough = (rest + layers) * seconds[stages - 1], least = 0;
-    for (int round = 0; round < 40; round++) {
-        const double tried = (least + enough) / 2;
-        int all = 0;
-        for (int s = 0; s < stages; s++) {
-            const double room = tried / seconds[s] - (s == stages - 1 ? rest : 0);
-            all += room > 0 ? (int)fmin(room, layers) : room < 0 ? -layers : 0;
-        }
-        *(all < layers ? &least : &enough) = tried;
+/* The same of stages that have parts of layers: all but the last one take equally long. *slowest: seconds of the slowest
+ * stage. */
+static double slowest_divided(const double *seconds, double rest, int layers, int stages, int chunks, double *slowest) {
+    static const double parts = 8; /* of a layer, whose operators are whole */
+    const double own = seconds[stages - 1], unit = seconds[0] / parts;
+    double speed = 0, best = INFINITY;
+    for (int s = 0; s < stages - 1; s++) speed += 1 / seconds[s];
+    const double even = floor(fmin((rest + layers) / (speed + 1 / own), layers / speed) / unit);
+    *slowest = INFINITY;
+    for (int more = 0; more < 2; more++) {
+        const double others = (even + more) * unit, last = own * fmax(rest, rest + layers - others * speed);
+        if (fmax(last, others) >= *slowest) continue;
+        *slowest = fmax(last, others), best = *slowest + (chunks - 1) * others;
     }
-    return enough;
+    return best;
 }
 
-double policy_pp_of_unequal(const double *seconds, double rest, int layers, int stages) {
-    const double whole = slowest_unequal(seconds, rest, layers, stages),
-                 parts = slowest_unequal(seconds, PARTS * rest, PARTS * layers, stages) / PARTS;
-    return whole <= nearly * parts ? whole : parts;
-}
-
-double policy_pp_of_layers(double rest, int layers, int ranks, const struct schedule_choice *schedule) {
+double policy_pp_of_layers(const double *seconds, double rest, int layers, int ranks,
+                           const struct schedule_choice *schedule, struct arena *arena) {
     const int stages = schedule->chunks * ranks;
-    const struct equal_stages whole = {rest, layers, stages, slowest_stage(rest, layers, stages)};
-    const struct equal_stages parts = {PARTS * rest, PARTS * layers, stages,
-                                       slowest_stage(PARTS * rest, PARTS * layers, stages)};
-    return whole.slowest <= nearly * parts.slowest / PARTS ? slowest_rank(&whole, schedule, ranks)
-                                                           : slowest_rank(&parts, schedule, ranks) / PARTS;
+    double most;
+    const double divided = slowest_divided(seconds, rest, layers, stages, schedule->chunks, &most);
+    if (layers + 1 < stages || layers >= MAX_CUTS) return divided;
+    struct arena *scratch = arena_scratch(arena);
+    const struct places *places = between_layers(seconds, rest, layers, stages, scratch);
+    int *cuts = ARENA_ARRAY(scratch, int, stages + 1);
+    const bool whole = balance(places, stages, scratch, cuts) <= nearly * most;
+    const double slowest = whole ? slowest_rank(places, cuts, schedule, ranks) : divided;
+    arena_release(arena, scratch);
+    return slowest;
 }
 
 int policy_pp(struct draft *draft, const struct pass_context *context) {
