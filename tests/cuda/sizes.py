@@ -59,9 +59,11 @@ output %22 "y7"
 """
 KERNEL_SIZES = [{"b": 2, "t": 7, "w": 16}, {"b": 1, "t": 1, "w": 8}, {"b": 3, "t": 299, "w": 64}, {"b": 0, "t": 3, "w": 8}, {"b": 1, "t": 700, "w": 24}]
 GPT2_SIZES = [{"batch": 2, "seq": 11}, {"batch": 1, "seq": 1}, {"batch": 2, "seq": 4}, {"batch": 1, "seq": 11}, {"batch": 2, "seq": 9},
-              {"batch": 2, "seq": 3}, {"batch": 1, "seq": 6}]
-# plan; the range of the batch
-GPT2 = {"gpt2": ("one", "1..2"), "gpt2 by two": ("tp2", "1..2"), "gpt2 in stages": ("pp2", "1..2"), "gpt2 of parts": ("data2", "2..4:2")}
+              {"batch": 2, "seq": 3}, {"batch": 1, "seq": 6}, {"batch": 2, "seq": 10}]
+# plan; the ranges of batch and sequence
+GPT2 = {"gpt2": ("one", "1..2"), "gpt2 by two": ("tp2", "1..2"), "gpt2 in stages": ("pp2", "1..2"), "gpt2 of parts": ("data2", "2..4:2"),
+        "gpt2 by positions": ("context2", "1..2", "2..10:2"),
+        "gpt2 in a ring": ("context:context=2,attention=ring --attention flash", "1..2", "2..10:2")}
 
 
 def build(args, work, model, *options):
@@ -143,15 +145,15 @@ def check_kernels(args, work):
 
 # ---- GPT-2 ----
 
-def check_gpt2(args, work, plan, batch):
+def check_gpt2(args, work, plan, batch, seq="1..11"):
     """What a prefix gives is a prefix of what PyTorch gave: no position sees later ones."""
     model = os.path.join(TESTS, "models", "gpt2")
     ids = np.load(f"{model}/inputs/input_ids.npy")
     names = sorted(os.listdir(f"{model}/outputs"))
     want = [np.load(f"{model}/outputs/{name}") for name in names]
-    program = build(args, work, f"{model}/model.onnx", "--dim", f"batch={batch}", "--dim", "seq=1..11", *plan_of(plan).options)
+    program = build(args, work, f"{model}/model.onnx", "--dim", f"batch={batch}", "--dim", f"seq={seq}", *plan_of(plan).options)
     cut = lambda array, s: np.ascontiguousarray(array[:s["batch"], :s["seq"]])
-    order = in_turn([s for s in GPT2_SIZES if s["batch"] >= int(batch[0])])
+    order = in_turn([s for s in GPT2_SIZES if s["batch"] >= int(batch[0]) and s["seq"] % int(seq[0]) == 0])
     steps = [(s.values(), [cut(ids, s)], [cut(array, s) for array in want]) for s in order]
     got = take_steps(work, program, plan_of(plan).world, steps)
     return f"{max(worst_of(mine, like, s) for mine, (_, _, like), s in zip(got, steps, order)):.1g} of the bound"
