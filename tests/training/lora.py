@@ -29,9 +29,9 @@ by rankc and by peft in f64, from the same adapters. A cell is the largest relat
 value of the adapters after the last step to the largest of its matrix. `frozen`: losses and norms beside a base of 4 bits, which PyTorch
 has dequantised. `rankc verify` proves every plan. The bound is 1e-5.
 
-Written by `tests/training/lora.py --references DIR --table FILE`, from what `tests/training/record_lora.py --out DIR/.. --grid` has
-recorded in DIR. The plans are words of `tests/rankc_plans.py`: tp4 and pp2 are 4 ranks of tensor parallelism and 2 of pipeline parallelism,
-dp2 are 2 scale units.
+Written by `tests/training/lora.py --references DIR/lora --table FILE --plans "PLAN .."`, from what
+`tests/training/record_lora.py --out DIR --grid` records. The plans are words of `tests/rankc_plans.py`: tp4 and pp2 are 4 ranks of tensor
+parallelism and 2 of pipeline parallelism, dp2 are 2 scale units.
 
 """
 SAME = ("peft_type", "r", "lora_alpha", "lora_dropout", "use_rslora", "bias", "rank_pattern", "alpha_pattern")

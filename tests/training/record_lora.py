@@ -190,7 +190,7 @@ GRID = {"gpt2": (["c_attn", "attn.c_proj"], ["c_attn", "c_proj", "c_fc", "lm_hea
         "llama": (["q_proj", "k_proj", "v_proj", "o_proj"], ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"],
                   "int4:group=16", "*"),
         "bert": (["query", "key", "value", "attention.output.dense"], ["query", "key", "value", "dense", "classifier"],
-                 "int4:group=16", "*.word_embeddings.*,*.encoder.*,classifier.*"),
+                 "int4:group=16", "*.word_embeddings.*,*.encoder.*,*.classifier.*"),
         "vit": (["q_proj", "k_proj", "v_proj", "o_proj"], ["q_proj", "k_proj", "v_proj", "o_proj", "fc1", "fc2", "classifier"],
                 "int4:group=16", "*")}
 

@@ -120,11 +120,16 @@ static int check_patterns(const struct reader *r) {
     return 0;
 }
 
-/* True if the module's adapter is of a parameter of it, and not of the module: no entry of target_modules names it. */
+/* True if the module's adapter is of a parameter of it, and not of the module: target_modules, which may also be an
+ * expression, does not list it, and target_parameters does. */
 static bool is_of_parameter(const struct reader *r, const char *module) {
     for (const struct rt_json *p = first_of(r, "target_modules"); p; p = p->next)
         if (rt_json_text(p) && names(rt_json_text(p), module)) return false;
-    return first_of(r, "target_parameters");
+    for (const struct rt_json *p = first_of(r, "target_parameters"); p; p = p->next) {
+        const char *name = rt_json_text(p), *dot = name ? strrchr(name, '.') : NULL;
+        if (!dot || names(arena_copy(r->arena, name, (size_t)(dot - name)), module)) return true;
+    }
+    return false;
 }
 
 /* Of an adapter whose A has so many rows. */
