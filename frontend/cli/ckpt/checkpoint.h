@@ -74,6 +74,9 @@ struct checkpoint_named {
 int checkpoint_write_tensors(struct cli *cli, struct checkpoint *from, const char *out,
                              const struct checkpoint_named *all, int n);
 
+/* Opens the directory that `path` is to be written in, which is made if it does not exist. -1 after a diagnostic. */
+int checkpoint_open_parent(struct cli *cli, const char *path);
+
 /* The actions that write what the operands behind the checkpoint name: 0, or -1 after diagnostics. */
 int checkpoint_merge(struct cli *cli, struct checkpoint *checkpoint);
 int checkpoint_dedup(struct cli *cli, struct checkpoint *checkpoint);

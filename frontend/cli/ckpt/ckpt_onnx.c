@@ -200,9 +200,13 @@ static struct original original_of(struct export *export, const char *name, cons
     return original;
 }
 
-static int refuse_parameter(struct export *export, const char *name, const struct rt_saved_tensor *tensor) {
+static int refuse_parameter(struct export *export, const char *name, const struct onnx_tensor *value,
+                            const struct rt_saved_tensor *tensor) {
+    struct rt_saved_tensor own = {.name = name, .dtype = value->dtype, .ndim = value->ndim};
+    memcpy(own.dims, value->dims, (size_t)value->ndim * sizeof *own.dims);
     return diag_error(export->cli->diags, 805, EXIT_MISMATCH, onnx_where(export->model, "initializer", name),
-                      "the checkpoint's parameter is %s", checkpoint_tensor_text(tensor, export->cli));
+                      "the model has %s, and the checkpoint %s", checkpoint_tensor_text(&own, export->cli),
+                      checkpoint_tensor_text(tensor, export->cli));
 }
 
 /* The values of the parameter that the initializer has: 0 and *values, NULL if it has none; -1 after a diagnostic. */
@@ -214,7 +218,7 @@ static int trained_values(struct export *export, const char *name, const struct 
     if (!original.tensor) return 0;
     if ((!copied && !has_dims(value, original.tensor->dims, original.tensor->ndim)) ||
         !converts(original.tensor->dtype, value->dtype))
-        return refuse_parameter(export, name, original.tensor);
+        return refuse_parameter(export, name, value, original.tensor);
     *values = values_for(export, &original, value->dtype, bytes);
     if (!*values) return -1;
     cli_tell(export->cli, "%s: %s", str_escape(export->cli->arena, name, strlen(name), 0),
@@ -393,16 +397,14 @@ static int read_whole(struct export *export, const char *path) {
 int checkpoint_to_onnx(struct cli *cli, struct checkpoint *from) {
     const char *model = cli->options->operands[1], *out = cli->options->operands[2];
     struct export export = {.cli = cli, .from = from, .out = out, .data = {.descriptor = -1}};
-    const char *slash = strrchr(out, '/');
-    const char *parent = slash ? arena_printf(cli->arena, "%.*s/", (int)(slash - out), out) : ".";
     if (onnx_open(cli->arena, cli->diags, model, cli->options->allow_links, &export.model)) return -1;
     if (read_whole(&export, model)) return -1;
     if (checkpoint_adapters_read(&export.adapters, from, cli) < 0 ||
         checkpoint_adapters_place(&export.adapters, from, model, export.model, cli, &export.places) < 0)
         return -1;
     export.external = arena_printf(cli->arena, "%s.data", out);
-    export.directory = open(parent, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (export.directory < 0) return diag_errno(cli->diags, 601, NULL, "open", parent);
+    export.directory = checkpoint_open_parent(cli, out);
+    if (export.directory < 0) return -1;
     const int status = export_model(&export);
     close(export.directory);
     if (status) return status;

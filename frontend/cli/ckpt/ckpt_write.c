@@ -62,14 +62,13 @@ static void put_bytes(void *to, const void *bytes, int64_t count) {
     rt_file_append(to, bytes, (size_t)count);
 }
 
-/* Opens the directory that `path` is in. -1 after a diagnostic. */
-static int open_parent(struct cli *cli, const char *path) {
+int checkpoint_open_parent(struct cli *cli, const char *path) {
     const char *slash = strrchr(path, '/');
     const char *parent = !slash          ? "."
                          : slash == path ? "/"
                                          : arena_printf(cli->arena, "%.*s", (int)(slash - path), path);
-    const int directory = open(parent, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    return directory < 0 ? diag_errno(cli->diags, 601, NULL, "open", parent) : directory;
+    const int directory = rt_make_directories(parent) ? open(parent, O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
+    return directory < 0 ? diag_errno(cli->diags, CODE_WRITE, NULL, "write", path) : directory;
 }
 
 static int write_tensors(struct cli *cli, struct checkpoint *from, int directory, const char *out,
@@ -104,7 +103,7 @@ static int write_tensors(struct cli *cli, struct checkpoint *from, int directory
 
 int checkpoint_write_tensors(struct cli *cli, struct checkpoint *from, const char *out,
                              const struct checkpoint_named *all, int n) {
-    const int directory = open_parent(cli, out);
+    const int directory = checkpoint_open_parent(cli, out);
     const int status = directory < 0 ? -1 : write_tensors(cli, from, directory, out, all, n);
     if (directory >= 0) close(directory);
     return status;
@@ -254,7 +253,10 @@ int checkpoint_write(struct checkpoint_target *target) {
     for (size_t n = strlen(path); n > 1 && path[n - 1] == '/'; n--) path[n - 1] = 0;
     target->path = path;
     const char *staged = checkpoint_beside(cli, target->path);
+    const int parent = checkpoint_open_parent(cli, target->path);
     struct stat info;
+    if (parent < 0) return -1;
+    close(parent);
     errno = EEXIST;
     if (lstat(target->path, &info) == 0 || mkdir(staged, 0777))
         return diag_errno(cli->diags, CODE_WRITE, NULL, "create", target->path);
