@@ -20,7 +20,7 @@ enum rt_code {
     RT_CODE_OPEN = 601,
     RT_CODE_CHANGED = 604, /* a file changed while it was read */
     RT_CODE_MANIFEST = 605,
-    RT_CODE_MODEL = 608, /* the model's file or location.json cannot be opened */
+    RT_CODE_MODEL = 608, /* the model's file cannot be opened */
     RT_CODE_WRITE = 611,
     RT_CODE_BUSY = 701,
     RT_CODE_SOURCE_CHANGED = 802,

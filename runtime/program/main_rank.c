@@ -33,8 +33,8 @@ static const struct {
     int code;
     const char *help;
 } helps[] = {{RT_CODE_MODEL,
-              "location.json says where the weights are: restore that file, or compile the model again at its "
-              "new place; '--weights copy' makes a program that does not need the model"},
+              "the weights are in this file, as location.json says: restore it, or compile the model again at its new "
+              "place; '--weights copy' makes a program that does not need the model"},
              {RT_CODE_SOURCE_CHANGED, "restore the file, or compile the model again"}};
 
 int fail_rank(struct rank *self, const struct rt *rt, int status) {

@@ -282,6 +282,13 @@ static int fail_reason(struct rt *rt, const char *what, const struct rt_reason *
     return rt_fail_reason(rt, what, (struct rt_report){RT_CODE_MANIFEST, EXIT_MALFORMED}, why);
 }
 
+/* Of a file in the program's directory. */
+static int fail_own(struct rt *rt, const char *name, const struct rt_reason *why) {
+    if (why->kind != RT_REASON_SYSTEM) return fail_reason(rt, name, why);
+    return rt_fail_code(rt, RT_ERROR_MISMATCH, RT_CODE_SOURCE_CHANGED, "the program's directory is incomplete: %s",
+                        why->text);
+}
+
 /* Sources */
 
 static int fail_changed(struct rt *rt, const char *path) {
@@ -323,9 +330,7 @@ static int open_source(struct rt *rt, struct source *source, const struct rt_jso
     const bool open = name[0] == '/' ? rt_reader_open(&source->file, name, &why)
                                      : rt_reader_open_below(&source->file, rt->internal->directory, name, &why);
     if (open) return check_source(rt, name, entry, &source->file);
-    if (name[0] == '/' || why.kind != RT_REASON_SYSTEM) return fail_reason(rt, name, &why);
-    return rt_fail_code(rt, RT_ERROR_MISMATCH, RT_CODE_SOURCE_CHANGED, "the program's directory is incomplete: %s",
-                        why.text);
+    return name[0] == '/' ? fail_reason(rt, name, &why) : fail_own(rt, name, &why);
 }
 
 /* location.json may be rewritten when a model moves; its hashes must be those of the model that manifest.json records.
@@ -514,12 +519,8 @@ static int open_located(struct loader *loader) {
     void *text;
     size_t bytes;
     if (!loader->nsources || !loader->reads) return RT_OK;
-    const char *directory = loader->rt->internal->directory;
-    if (!rt_file_read_below(directory, "location.json", (size_t)1 << 30, &text, &bytes, &why)) {
-        if (why.kind != RT_REASON_SYSTEM) return fail_reason(loader->rt, "location.json", &why);
-        return rt_fail_code(loader->rt, RT_ERROR_SYSTEM, RT_CODE_MODEL, "%s, in the program's directory '%s'", why.text,
-                            rt_quote_text(directory).text);
-    }
+    if (!rt_file_read_below(loader->rt->internal->directory, "location.json", (size_t)1 << 30, &text, &bytes, &why))
+        return fail_own(loader->rt, "location.json", &why);
     struct rt_json_document *location = rt_json_parse(text, bytes, &why);
     free(text);
     int status =

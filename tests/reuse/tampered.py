@@ -125,6 +125,9 @@ def constants_missing(program, work):
     for verb in (["run", directory, "--random-inputs"], ["verify", directory]):
         done = rankc(program, *verb).must(8, "E0802")
         expect("weights/constants.bin" in done.stderr and "location.json" not in done.stderr, done.stderr)
+    os.remove(f"{directory}/location.json")
+    done = rankc(program, "run", directory, "--random-inputs").must(8, "E0802")
+    expect("incomplete: cannot open 'location.json'" in done.stderr, done.stderr)
 
 
 def levels(program, work):
