@@ -792,7 +792,7 @@ def converted(bench):
         kept = bench.path(f"{source}.ckpt")
         program.train(2, "--checkpoint-dir", kept)
         expect("are intact" in bench.call("ckpt", "verify", kept).stdout, source)
-        merged = bench.path(f"{source}.safetensors")
+        merged = bench.path(f"merged/{source}/all.safetensors")
         bench.call("ckpt", "merge", kept, merged)
         expect(plain(merged) == merge(f"{kept}/step-2", "parameters"), f"{source}: merged")
         os.makedirs(bench.path(f"{source}-dedup"))
