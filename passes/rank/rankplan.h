@@ -65,6 +65,8 @@ struct rank_class {
     int nsegments, *segments;                    /* those of the graph that the schedule executes, ascending */
     VEC(int) kept;                               /* roots that lie in a slot (slots.c) */
     int transferred;                             /* the first of them: values that go from rank to rank */
+    VEC(int) alike;                              /* roots of values that are the same for all micro-batches (slots.c) */
+    int64_t alike_bytes;                         /* their bytes */
     int64_t slot_bytes[RT_SLOT_SETS][RT_ARENAS]; /* size of one slot of each set */
     VEC(int) peak_live; /* tensors that are live when the live activations have the most bytes */
     /* Of ACTIVATIONS and COMMUNICATION, per position in the order: bytes of the values that are live there and lie in

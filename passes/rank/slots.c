@@ -13,6 +13,9 @@
  * Chunks of a rank read each other's slots. A value that several chunks access lies in a slot of the first of them,
  * which begins its forward segment first and ends its backward segment last.
  *
+ * A value that follows from weights and constants alone, such as a weight in 16 bits, is the same for all micro-batches:
+ * each forward segment writes the same bytes. It has one place for the whole step, behind the slots.
+ *
  * In training a value that one chunk accesses lies in the set of slots of its own lifetime (Note [Slots]). What no
  * weight segment accesses is free after the backward segment. Under a zero-bubble schedule, what no forward segment
  * accesses is taken by the backward segment; there, values that go from rank to rank have slots of whole
@@ -114,6 +117,31 @@ static const int *find_end_sets(const struct rankplan *plan, const struct rank_c
     return set;
 }
 
+/* Per tensor: true for weights that no micro-batch updates, and constants. */
+static bool *find_fixed(const struct graph *graph) {
+    bool *fixed = ARENA_ARRAY(graph->arena, bool, graph->tensors.n + 1);
+    VEC_EACH(&graph->tensors, t, const struct tensor *tensor)
+        fixed[t] = tensor->kind == TENSOR_WEIGHT || tensor->kind == TENSOR_CONST;
+    VEC_EACH(&graph->updates, u, const struct update *update)
+        if (graph_phase_of(graph, update->value) < PHASE_REDUCE) fixed[update->weight] = false;
+    return fixed;
+}
+
+/* Per root: true if nodes compute all that lies there from weights and constants alone. */
+static bool *find_alike(const struct rankplan *plan) {
+    const struct graph *graph = plan->graph;
+    bool *alike = find_fixed(graph), *of_root = ARENA_ARRAY(graph->arena, bool, graph->tensors.n + 1);
+    GRAPH_EACH(graph, i, const struct node *node) {
+        bool all = !op_communicates(node->op) && node->ninputs > 0;
+        for (int k = 0; k < node->ninputs; k++) all = all && (node->inputs[k] < 0 || alike[node->inputs[k]]);
+        for (int k = 0; k < node->noutputs; k++)
+            if (node->outputs[k] >= 0) alike[node->outputs[k]] = all;
+    }
+    for (int t = 0; t < graph->tensors.n; t++) of_root[t] = true;
+    for (int t = 0; t < graph->tensors.n; t++) of_root[plan->root[t]] = of_root[plan->root[t]] && alike[t];
+    return of_root;
+}
+
 /* The set of slots for a kept value with these accesses. A value that several chunks access is in a slot of `owner` for
  * the whole micro-batch. */
 static int choose_set(const struct rank_class *class, const struct access *access, int owner) {
@@ -135,8 +163,26 @@ static int in_regions(const struct rank_class *class) {
     return several_in_use(class) ? class->kept.n : class->transferred;
 }
 
+/* Takes the values that are the same for all micro-batches from the kept ones. They are placed behind the slots. */
+static void separate_alike(const struct rankplan *plan, struct rank_class *class) {
+    const bool *alike = find_alike(plan);
+    int n = class->transferred;
+    for (int i = n; i < class->kept.n; i++) {
+        const int root = class->kept.at[i];
+        if (!alike[root] || plan->shared[root] || !several_in_use(class)) {
+            class->kept.at[n++] = root;
+            continue;
+        }
+        class->place[root] = (struct plan_place){RT_ACTIVATIONS, class->alike_bytes};
+        class->alike_bytes += rankplan_memory(plan, class, root);
+        VEC_PUSH(plan->graph->arena, &class->alike, root);
+    }
+    class->kept.n = n;
+}
+
 void slots_find(const struct rankplan *plan, struct rank_class *class) {
     list_kept(plan, class);
+    separate_alike(plan, class);
     const int *owner = find_owners(plan, class);
     const struct access *access = find_root_accesses(plan, class);
     const int *end_set = find_end_sets(plan, class);
@@ -173,6 +219,8 @@ static void place_region(const struct rankplan *plan, struct rank_class *class, 
 void slots_place(const struct rankplan *plan, struct rank_class *class) {
     for (int set = 0; set < RT_SLOT_SETS; set++)
         for (int a = 0; a < SLOT_ARENAS; a++) place_region(plan, class, set, arenas[a]);
+    VEC_EACH_VALUE(&class->alike, i, const int root) class->place[root].offset += class->bytes[RT_ACTIVATIONS];
+    class->bytes[RT_ACTIVATIONS] += class->alike_bytes;
 }
 
 /* The slots of a set in an arena: [first, end); empty if it has none. */
