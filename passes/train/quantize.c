@@ -406,15 +406,19 @@ static int report(const struct quantizing *q) {
     return 0;
 }
 
-/* Puts the nodes that were added, those from number `added` on, on the pipeline stages of their readers. */
+/* Puts the nodes that were added, those from number `added` on, on the pipeline stage of their first reader; of the
+ * forward phase on the first stage of all readers, since its values go to later stages alone. */
 static void follow_readers(struct graph *graph, int added) {
     int *reader = ARENA_ARRAY(graph->arena, int, graph->tensors.n + 1); /* per tensor: 1 + the stage, 0: no reader */
     for (int i = graph->order.n - 1; i >= 0; i--) {
         struct node *node = &graph->nodes.at[graph->order.at[i]];
         const int stage = graph->order.at[i] < added ? node->stage + 1 : reader[node->outputs[0]];
         node->stage = stage > 0 ? stage - 1 : STAGE_ALL;
-        for (int k = 0; k < node->ninputs && stage > 0; k++)
-            if (node->inputs[k] >= 0) reader[node->inputs[k]] = stage;
+        for (int k = 0; k < node->ninputs && stage > 0; k++) {
+            int *of = node->inputs[k] < 0 ? NULL : &reader[node->inputs[k]];
+            const bool earlier = of && *of && *of < stage && graph_phase_of(graph, node->inputs[k]) == PHASE_FORWARD;
+            if (of && !earlier) *of = stage;
+        }
     }
 }
 
