@@ -32,17 +32,20 @@ MACHINES = ("v100-16", "v100-32", "a100-80", "a100-40", "h100", "h100-96", "h200
 SEQUENCE_PARALLEL = ("Megatron-Bridge", "NeMo", "torchtitan", "Megatron-LM README H100")
 
 # What a framework does otherwise than rankc's program, by words of the source; the first that is found. attention: its kernels
-# (products: scores pass through memory); exchanges: how long those of the plan take that nothing hides.
-Behaviour = collections.namedtuple("Behaviour", "words what attention exchanges")
+# (products: scores pass through memory); exchanges: how long those of the plan take that nothing hides. Of memory: bytes that are
+# kept of each score and, beyond the plan's, of each logit; bytes of what is kept between layers (4 as rankc's --amp has it); how
+# many units of FSDP, of a layer each, are whole at once, with one gradient.
+Behaviour = collections.namedtuple("Behaviour", "words what attention exchanges scores logits between units")
 BEHAVIOURS = (
-    Behaviour("llm-foundry", "PyTorch's FSDP; FlashAttention 2 with a bias of positions", "alibi", 1),
-    Behaviour("ATorch", "PyTorch's FSDP and FlashAttention 2", "flash2", 1),
-    Behaviour("torchtitan|ml-engineering", "FSDP2, exchanges beside products; FlashAttention 2", "flash2", 0.5),
-    Behaviour("Megatron-Bridge|NeMo|README H100", "Transformer Engine: exchanges beside products; cuDNN's attention", "cudnn", 0.5),
-    Behaviour("Alpa", "XLA, attention that is not fused", "products", 1),
-    Behaviour("Megatron|BigScience|DeepSpeed|Korthikanti|MT-NLG|SC21|Zero-bubble|VocabularyParallelism",
-              "Megatron and DeepSpeed until 2023: attention that is not fused, exchanges beside nothing", "products", 1.2),
-    Behaviour("", "others", "cudnn", 1))
+    Behaviour("llm-foundry", "PyTorch's FSDP; FlashAttention 2 with a bias of positions", "alibi", 1, 0, 0, 4, 0),
+    Behaviour("ATorch", "PyTorch's FSDP and FlashAttention 2; transformers' loss, in f32", "flash2", 1, 0, 18, 4, 2),
+    Behaviour("torchtitan|ml-engineering", "FSDP2, exchanges beside products; FlashAttention 2", "flash2", 0.5, 0, 0, 4, 0),
+    Behaviour("Megatron-Bridge|NeMo|README H100", "Transformer Engine: exchanges beside products; cuDNN's attention", "cudnn", 0.5, 0, 0, 4, 0),
+    Behaviour("Alpa", "XLA in 16 bits, attention that is not fused", "products", 1, 2, 0, 2, 0),
+    Behaviour("VocabularyParallelism", "Megatron in 2024: FlashAttention 2, exchanges beside nothing", "flash2", 1.2, 0, 0, 2, 0),
+    Behaviour("Megatron|BigScience|DeepSpeed|Korthikanti|MT-NLG|SC21|Zero-bubble",
+              "Megatron and DeepSpeed until 2023: attention that is not fused, with dropout; exchanges beside nothing", "products", 1.2, 5, 0, 2, 0),
+    Behaviour("", "others", "cudnn", 1, 0, 0, 4, 0))
 # Per generation of devices, by the beginning of a machine's name: how many times as long kernels take as the plan says.
 GENERATIONS = {"a": {"matmul": 1.05, "alibi": 1.3, "flash2": 1.8}, "h": {"matmul": 1.15, "alibi": 2.2, "flash2": 1.5}, "b": {"cudnn": 0.6}, "g": {"cudnn": 0.6}}
 PASSES = 10  # of scores in 16 bits through memory in forward and backward, and AGAIN times as many if they are recomputed
@@ -170,6 +173,30 @@ class Run:
         computing = estimate["products_s"] * slower.get("matmul", 1) + attention + estimate["other_kernels_s"] + estimate["launching_s"]
         return computing * (1 + estimate["waiting_s"] / estimate["computing_s"]) + behaviour.exchanges * estimate["communicating_s"]
 
+    def layers_kept(self, plan, rank):
+        """Layers times micro-batches of which the rank keeps activations at once; those of a whole stage where all is recomputed."""
+        schedule = plan.get("schedule") or {}
+        slots = schedule.get("slots_to_backward") or schedule.get("slots")
+        if self.pp == 1 or not slots:
+            return self.layers
+        of_chunks = slots[int(rank * self.pp // (self.tp * self.cp * self.ep * self.pp))]
+        of_chunks = of_chunks if isinstance(of_chunks, list) else [of_chunks]
+        return sum(of_chunks) * self.layers / self.pp / len(of_chunks)
+
+    def memory(self, plan, micro, words):
+        """GiB of the device that needs most, as the framework would carry out the plan."""
+        behaviour, tokens, again = self.behaviour(), micro * self.seq / self.cp, self.recomputation() == ["--recompute", "full"]
+
+        def of_rank(rank):
+            kept = self.layers_kept(plan, rank["rank"])
+            scores = tokens * self.seq * self.heads / self.tp * (1 if again else kept)
+            elements = kept * tokens * self.hidden / (self.tp if "--sequence-parallel" in words else 1) if again else 0
+            return rank["memory"]["peak"] + behaviour.scores * scores - (4 - behaviour.between) * elements
+
+        layer, tables = self.attention + self.mlp, 2 * self.vocab * self.hidden
+        whole = 4 * ((behaviour.units + 1) * layer + 2 * tables) if behaviour.units and "--use-zero" in words else 0
+        return (max(map(of_rank, plan["ranks"])) + behaviour.logits * tokens * self.vocab / self.tp + whole) / 2**30
+
     def search(self):
         """For the fastest plan of the same step."""
         return ["--pas", "autodist", "--runtime-ngpus", f"{self.ngpus:.0f}", "--machine", self.machine(), "--global-batch", f"{self.global_batch:.0f}",
@@ -238,7 +265,7 @@ class Run:
         return ["--schedule", "1f1b"]
 
 
-Estimate = collections.namedtuple("Estimate", "tflops planned gib fits seconds words")
+Estimate = collections.namedtuple("Estimate", "tflops planned gib planned_gib fits seconds words")
 
 
 def execute(command, limit):
@@ -254,7 +281,7 @@ def execute(command, limit):
         return child.returncode, out.decode(), said.read().decode(), usage.ru_utime + usage.ru_stime
 
 
-def ask(given, path, run, words):
+def ask(given, path, run, words, micro=0):
     """The estimate of the plan with these options; Refused with rankc's message."""
     status, out, said, seconds = execute([given.rankc, "plan", "--model-config", path, *words, "--json", "-q"], given.limit)
     if status == -signal.SIGKILL or seconds > given.limit:
@@ -262,9 +289,10 @@ def ask(given, path, run, words):
     if status:
         message = json.loads(said.splitlines()[0]) if said.startswith("{") else {}
         raise Refused(f"rankc plan: {message.get('code', '')} {message.get('text', f'exit {status}')}")
-    found = json.loads(out)["estimate"]
+    plan = json.loads(out)
+    found, gib = plan["estimate"], run.memory(plan, micro, words)
     rate, own = (run.operations() * run.global_batch / seconds / run.ngpus / 1e12 for seconds in (run.seconds(found), found["step_s"]))
-    return Estimate(rate, own, found["memory"] / 2**30, found["memory"] <= found["device_memory"], seconds, words)
+    return Estimate(rate, own, gib, found["memory"] / 2**30, gib <= found["device_memory"] / 2**30, seconds, words)
 
 
 def fastest(given, path, run):
@@ -272,7 +300,7 @@ def fastest(given, path, run):
     plans, refused = [], None
     for micro in run.micro_batches():
         try:
-            plans.append(ask(given, path, run, run.options(micro)))
+            plans.append(ask(given, path, run, run.options(micro), micro))
         except Refused as why:
             refused = why
     if not plans:
@@ -376,8 +404,10 @@ def write_page(path, every):
     with open(path, "w", encoding="ascii") as file:
         file.write(PAGE.format(
             table=table_of(every, dense), empty="\n".join(f"| {count} | {reason} |" for reason, count in reasons.most_common()), oom=oom, slow=slow,
-            behaviours="\n".join(f"| {b.words.replace('|', ', ') or 'others'} | {b.what} | {b.attention} | {b.exchanges:g} |" for b in BEHAVIOURS),
-            errors="\n".join(f"| {name} | {rates(runs)} |" for name, runs in lines), dense=as_planned[0], every=as_planned[1], fitted=FITTED))
+            behaviours="\n".join(f"| {b.words.replace('|', ', ') or 'others'} | {b.what} | {b.attention} | {b.exchanges:g} | {b.scores} | {b.logits} | {b.between} | {b.units} |"
+                                 for b in BEHAVIOURS),
+            errors="\n".join(f"| {name} | {rates(runs)} |" for name, runs in lines), dense=as_planned[0], every=as_planned[1], fitted=FITTED,
+            memory=of_ten(pairs_of(every, "mem_gb", lambda found: found.planned_gib)).replace(" | ", " and ")))
 
 
 PAGE = """# Published training runs, as plans of rankc
@@ -417,10 +447,10 @@ How rows are expressed where words differ:
 ## What frameworks do otherwise
 
 The plan's estimate is of rankc's program: the parts of its step, computing, communicating and waiting. A framework's step is the sum of
-the same parts, of which some take so many times as long:
+the same parts, of which some take so many times as long; its memory has parts that rankc's program has not:
 
-| source | behaviour | attention | exchanges that nothing hides |
-|---|---|---|---|
+| source | behaviour | attention | exchanges that nothing hides | bytes of a score | of a logit, more | between layers | units |
+|---|---|---|---|---|---|---|---|
 {behaviours}
 
 Kernels, times as long as in the plan: products 1.05 on A100 and 1.15 on H100 and H200, whose clocks fall under load; FlashAttention 2
@@ -428,7 +458,17 @@ Kernels, times as long as in the plan: products 1.05 on A100 and 1.15 on H100 an
 pass through memory 10 times in 16 bits, 1.4 times that if they are recomputed. From 32,768 positions on rankc computes gradients of
 attention with kernels of its own, which take twice a library's time.
 
-These constants were fitted to the dense rows with at most {fitted} layers times stages, and rounded; the others were looked at afterwards.
+Memory is that of the plan, and what a framework keeps besides:
+
+- *Bytes of a score* that attention keeps where it is not fused: probabilities in 16 bits, and with dropout its result and mask. They are
+  kept of every layer and micro-batch on its way, or of one layer where all is recomputed.
+- *Of a logit, more*: a loss that is not fused has copies of the logits in f32: cast, shifted, their softmax, and the gradients of each.
+- *Between layers*: bytes of what is kept there where all is recomputed. rankc's `--amp` keeps 4, as PyTorch's autocast does.
+- *Units* of PyTorch's FSDP that are whole at once, in f32, with the gradient of one, and with the tables outside of layers and theirs.
+
+These follow from what the frameworks do, and no row was fitted to. Of the plan as it is, the error of memory is {memory}.
+
+The constants of time were fitted to the dense rows with at most {fitted} layers times stages, and rounded; the others were looked at afterwards.
 Errors of TFLOP/s:
 
 | rows | median | 90 % |
@@ -447,7 +487,8 @@ What is not expressed:
   messages are.
 - Recipes of Megatron-Bridge recompute or offload more than their rows say; as the rows are, the largest need more memory than the device
   has. MXFP8 and whole-tensor scales cost different kernels.
-- PyTorch reports memory that its allocator has reserved, which is more than what is live.
+- PyTorch reports memory that its allocator has reserved, which is more than what is live: most of torchtitan's rows lack 5 to 20 GiB.
+  Those with 32,768 tokens a rank lack 38 GiB, as much as copies of the logits in f32 have; those with fewer tokens do not lack these.
 - Networks are those of the machine, also where a row states its own.
 """
 
