@@ -141,7 +141,7 @@ bool instruction_write(const struct rankplan *plan, const struct rank_class *cla
                           .class = class,
                           .graph = plan->graph,
                           .node = plan->graph->nodes.at[id],
-                          .instruction = out,
+                          .id = id,
                           .kernels = kernels};
     *out = (struct instruction){.node = id, .number = out->number};
     if (plan->moves_nothing[id]) return false;
@@ -160,5 +160,6 @@ bool instruction_write(const struct rankplan *plan, const struct rank_class *cla
     else
         put_call(&local);
     out->text = watched(plan, strbuf_text(&local.out));
+    out->tensors.at = local.tensors.at, out->tensors.n = local.tensors.n;
     return true;
 }

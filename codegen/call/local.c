@@ -24,7 +24,7 @@ void put_tensor(struct local *local, int tensor) {
         return;
     }
     strbuf_putc(&local->out, HOLE_TENSOR);
-    VEC_PUSH(local->out.arena, &local->instruction->tensors, tensor);
+    VEC_PUSH(local->out.arena, &local->tensors, tensor);
 }
 
 void open_argument(struct local *local, const char *text, const char *name) {

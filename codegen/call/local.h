@@ -3,8 +3,9 @@
 #ifndef CODEGEN_LOCAL_H
 #define CODEGEN_LOCAL_H
 
-#include "codegen/call/instruction.h"
+#include "codegen/kernel/kernels.h"
 #include "ir/base/str.h"
+#include "passes/rank/rankplan.h"
 
 enum { HOLE_TENSOR = 1 }; /* the byte that stands for a pointer: struct instruction */
 
@@ -12,11 +13,12 @@ struct local {
     const struct rankplan *plan;
     const struct rank_class *class;
     const struct graph *graph;
+    int id;           /* of the node */
     struct node node; /* with attributes rewritten for the rank's part */
     struct dims dims;
     int64_t extent[MAX_FACTORS]; /* of the rank's part, by factor of dims */
     struct strbuf out;
-    struct instruction *instruction;
+    VEC(int) tensors; /* of the call: struct instruction */
     struct kernels *kernels;
 };
 

@@ -228,8 +228,7 @@ static void put_epilogue(struct local *local) {
                        : half                                 ? "rt_epilogue_half"
                                                               : "rt_epilogue";
     open_argument(local, local->kernels->target->arguments->structure, type);
-    strbuf_printf(&local->out, "%s, ",
-                  elementwise_epilogue(local->kernels, local->plan, local->class, local->instruction->node));
+    strbuf_printf(&local->out, "%s, ", elementwise_epilogue(local->kernels, local->plan, local->class, local->id));
     put_epilogue_operands(local);
     strbuf_putc(&local->out, '}');
 }
@@ -251,10 +250,9 @@ static void put_finish(struct local *local) {
         strbuf_puts(&local->out, ", ");
         put_tensor(local, operands[i]);
     }
-    strbuf_printf(
-        &local->out, "}, %s%s }", arguments->later,
-        elementwise_finish(local->kernels, local->plan, local->class, local->instruction->node, &tensors, &n));
-    for (int i = 0; i < n; i++) VEC_PUSH(local->out.arena, &local->instruction->tensors, tensors[i]);
+    strbuf_printf(&local->out, "}, %s%s }", arguments->later,
+                  elementwise_finish(local->kernels, local->plan, local->class, local->id, &tensors, &n));
+    for (int i = 0; i < n; i++) VEC_PUSH(local->out.arena, &local->tensors, tensors[i]);
 }
 /* A placeholder and the function that writes it: `of` an operand, `by` a text, or `put` with neither. `argument`: the
  * operand or text; NULL: it is in parentheses behind the name. */

@@ -224,10 +224,15 @@ int lower_sparse(struct lower *lower, const Onnx__SparseTensorProto *proto) {
     return lowering_tensor(lower->shared, lower->builder.node, &tensor);
 }
 
+/* A name for a constant that the lowering adds. */
+static const char *constant_name(const struct lower *lower) {
+    return arena_printf(lower->arena, "%s.%d", lower->builder.node, lower->builder.graph->tensors.n);
+}
+
 int lower_proto(struct lower *lower, const Onnx__TensorProto *proto) {
     struct onnx_tensor tensor;
     if (onnx_tensor(lower->shared->model, proto, NULL, &tensor) < 0) return -1;
-    return lowering_tensor(lower->shared, lower_constant_name(lower), &tensor);
+    return lowering_tensor(lower->shared, constant_name(lower), &tensor);
 }
 
 bool lower_given(const struct lower *lower, const char *name) {
@@ -302,10 +307,6 @@ int lower_if_taken(struct lower *lower, int x, int value) {
 
 enum op_id lower_namesake(const struct lower *lower) {
     return op_named(lower->op->name)->id;
-}
-
-const char *lower_constant_name(const struct lower *lower) {
-    return arena_printf(lower->arena, "%s.%d", lower->builder.node, lower->builder.graph->tensors.n);
 }
 
 static int add(struct lower *lower, enum op_id op, int ninputs, const int *inputs, int nattrs,
@@ -407,7 +408,7 @@ int emit_root(struct lower *lower, int x) {
 int emit_ints(struct lower *lower, int n, const int64_t *values, int ndim, const int64_t *dims) {
     int64_t elements;
     if (!rt_product(dims, ndim, &elements) || elements != n) BUG("%d values for another shape", n);
-    return graph_add_const(lower->builder.graph, lower_constant_name(lower), RT_I64, ndim, dims, values);
+    return graph_add_const(lower->builder.graph, constant_name(lower), RT_I64, ndim, dims, values);
 }
 
 struct open_sizes *lower_open(const struct lower *lower) {
@@ -490,7 +491,7 @@ int emit_places(struct lower *lower, int64_t first, int64_t n, int ndim, int axi
 }
 
 int emit_floats(struct lower *lower, enum rt_dtype dtype, int ndim, const int64_t *dims, const double *values) {
-    const char *name = lower_constant_name(lower);
+    const char *name = constant_name(lower);
     return emit_cast(lower, graph_add_const(lower->builder.graph, name, RT_F64, ndim, dims, values), dtype);
 }
 

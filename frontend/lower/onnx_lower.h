@@ -207,8 +207,6 @@ int lower_if_taken(struct lower *lower, int x, int value);
 
 /* The core operator that has the name of the node's ONNX operator. */
 enum op_id lower_namesake(const struct lower *lower);
-/* A name for a constant that the lowering adds. */
-const char *lower_constant_name(const struct lower *lower);
 
 int emit(struct lower *lower, enum op_id op, int ninputs, const int *inputs, int nattrs, const struct attr *attrs);
 /* The same with attribute axis alone. */

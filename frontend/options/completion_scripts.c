@@ -2,7 +2,7 @@
 
 #include <string.h>
 
-const char *const help_shells[] = {"bash", "zsh", "fish", NULL};
+static const char *const shells[] = {"bash", "zsh", "fish", NULL};
 
 /* A script being written, with words that are no choices of options.def. */
 struct script {
@@ -318,8 +318,8 @@ bool help_completions(struct strbuf *out, const char *shell, const struct comple
                       const struct completion_settings *settings) {
     static void (*const writers[])(const struct script *) = {put_bash, put_zsh, put_fish};
     const struct script script = {out, words, n, settings};
-    for (int i = 0; help_shells[i]; i++) {
-        if (strcmp(help_shells[i], shell)) continue;
+    for (int i = 0; shells[i]; i++) {
+        if (strcmp(shells[i], shell)) continue;
         writers[i](&script);
         return true;
     }

@@ -34,13 +34,12 @@ struct completion_settings {
 };
 
 /* `rankc completions SHELL`, with those words beside the choices of options.def, the settings behind them (which end
- * with a row without a word), and names of a program's inputs behind --data and --input; false if the shell is not one
- * of help_shells (NULL-terminated). */
+ * with a row without a word), and names of a program's inputs behind --data and --input; false if there is no such
+ * shell. */
 bool help_completions(struct strbuf *out, const char *shell, const struct completion_words *words, int n,
                       const struct completion_settings *settings);
 /* The keys that a policy takes, "tensor= prefer=". */
 const char *help_policy_settings(enum choice policy, struct arena *arena);
-extern const char *const help_shells[];
 
 /* `text` and a line break, wrapped; it begins at column `column`, further lines at `indent`. */
 void help_put_wrapped(struct strbuf *out, const char *text, size_t column, size_t indent);

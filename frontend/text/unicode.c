@@ -5,7 +5,8 @@
 
 #include "ir/base/diag.h"
 
-int utf8_put(char to[UTF8_MOST], int32_t code) {
+/* Writes the bytes of the character, which is not a surrogate; returns how many. */
+static int utf8_put(char to[UTF8_MOST], int32_t code) {
     static const unsigned char first[] = {0, 0xc0, 0xe0, 0xf0};
     const int extra = code < 0x80 ? 0 : code < 0x800 ? 1 : code < 0x10000 ? 2 : 3;
     to[0] = (char)(first[extra] | code >> (6 * extra));

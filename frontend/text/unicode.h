@@ -25,8 +25,6 @@ static inline int utf8_get(const char *at, int32_t *code) {
     return 4;
 }
 
-/* The bytes of the character, which is not a surrogate; returns how many. */
-int utf8_put(char to[UTF8_MOST], int32_t code);
 /* Where the last character of valid UTF-8 begins; the text is not empty. */
 size_t utf8_last(struct span text);
 int64_t utf8_count(struct span text);

@@ -11,8 +11,6 @@ void classes_find(struct rankplan *plan);
 
 /* Sets places, sizes of arenas and peak_live of every class. Classes, views, roots and shared are set before. */
 void memplan_make(struct rankplan *plan);
-/* Checks that no tensor is overwritten before its last use: 0, or -1 after a diagnostic. */
-int memplan_verify(const struct rankplan *plan, struct diags *diags);
 
 /* Bytes of workspace of a node: what the target's kernel asks for; of an exchange of parts, all that is sent and
  * received; of other collectives, the larger of operand and result. bound: the class with the extents of the largest

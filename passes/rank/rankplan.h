@@ -164,7 +164,7 @@ void rankplan_state(const struct rankplan *plan, int c, int64_t *copied, int64_t
  * the coordinate, so that offsets are equal on all of them. */
 int64_t rankplan_memory(const struct rankplan *plan, const struct rank_class *class, int root);
 
-/* Checks that ranks meet at every collective, so that there is no deadlock, and the memory plan (memplan_verify): 0,
+/* Checks that ranks meet at every collective, so that there is no deadlock, and the memory plan: 0,
  * or -1 after a diagnostic. */
 int rankplan_verify(const struct rankplan *plan, struct diags *diags);
 

@@ -174,7 +174,8 @@ static int check_slices(const struct rankplan *plan, struct diags *diags) {
     return 0;
 }
 
-int memplan_verify(const struct rankplan *plan, struct diags *diags) {
+/* Checks that no tensor is overwritten before its last use. */
+static int verify_memory(const struct rankplan *plan, struct diags *diags) {
     int status = check_slices(plan, diags);
     for (int c = 0; c < plan->nclasses && status == 0; c++) {
         struct walk walk = {.plan = plan, .class = &plan->classes[c], .arena = arena_scratch(plan->graph->arena)};
@@ -225,5 +226,5 @@ static int verify_order(const struct rankplan *plan, struct diags *diags) {
 }
 
 int rankplan_verify(const struct rankplan *plan, struct diags *diags) {
-    return verify_order(plan, diags) < 0 || memplan_verify(plan, diags) < 0 ? -1 : 0;
+    return verify_order(plan, diags) < 0 || verify_memory(plan, diags) < 0 ? -1 : 0;
 }

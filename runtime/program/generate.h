@@ -46,8 +46,6 @@ struct grid {
 
 /* The token is one of its row's: no padding of a prompt. */
 bool grid_has(const struct grid *grid, bool pads_right, int64_t row, int64_t column);
-/* How many tokens of the row come before the column. */
-int64_t grid_before(const struct grid *grid, bool pads_right, int64_t row, int64_t column);
 
 /* The prompts of a file, a line of ids for each, in rows of `grid` without padding: width is the longest. */
 int prompts_read(struct grid *grid, const char *path, struct failure *failure);

@@ -21,7 +21,8 @@ bool grid_has(const struct grid *grid, bool pads_right, int64_t row, int64_t col
     return pads_right ? column < grid->lengths[row] : column >= grid->width - grid->lengths[row];
 }
 
-int64_t grid_before(const struct grid *grid, bool pads_right, int64_t row, int64_t column) {
+/* How many tokens of the row come before the column. */
+static int64_t grid_before(const struct grid *grid, bool pads_right, int64_t row, int64_t column) {
     const int64_t padding = grid->width - grid->lengths[row];
     if (pads_right && column < grid->width) return column;
     return column > padding ? column - padding : 0;

@@ -24,14 +24,6 @@
  *   E0436   the model has no annotations, or no such configuration */
 int annotations_read(struct annotations *annotations, struct onnx_model *model, const char *name, struct diags *diags);
 
-/* Writes the model to the file `path` with these annotations as CONFIGURATION, which replaces one of that name. All
- * other bytes stay as they are, but that ir_version is at least 11. External data is referenced as before; in another
- * directory it is copied.
- *   E0201   the file is the model, or a copy would overwrite another file
- *   E0611   it cannot be written */
-int annotations_write(const struct annotations *annotations, struct onnx_model *model, const char *path,
-                      struct diags *diags);
-
 /* The devices of a tensor's shards in row-major order, `group` devices for each, in order of their numbers.
  * `coordinate` is that on the pipeline axis; ignored without such an axis. */
 struct shard_devices {

@@ -248,8 +248,13 @@ static int place_data(const struct onnx_model *model, const char *path, struct a
     return 0;
 }
 
-int annotations_write(const struct annotations *annotations, struct onnx_model *model, const char *path,
-                      struct diags *diags) {
+/* Writes the model to the file `path` with these annotations as CONFIGURATION, which replaces one of that name. All
+ * other bytes stay as they are, but that ir_version is at least 11. External data is referenced as before; in another
+ * directory it is copied.
+ *   E0201   the file is the model, or a copy would overwrite another file
+ *   E0611   it cannot be written */
+static int annotations_write(const struct annotations *annotations, struct onnx_model *model, const char *path,
+                             struct diags *diags) {
     const Onnx__GraphProto *graph = model->proto->graph;
     struct writer w = {.annotations = annotations, .model = model, .arena = model->arena};
     struct onnx_message *nodes = ARENA_ARRAY(w.arena, struct onnx_message, graph->n_node + 1),

@@ -154,21 +154,27 @@ struct rt_overlap {
     int64_t a_place, b_place, length; /* the common run: its place in each rank's memory, its length, in indices */
 };
 
+/* Compares the next two runs and goes on behind the one that ends first. True if they have indices in common. */
+static inline int rt_overlap_step(struct rt_overlap *walk, int64_t a_start, int64_t a_length, int64_t b_start,
+                                  int64_t b_length) {
+    const int64_t a_end = a_start + a_length, b_end = b_start + b_length;
+    const int64_t start = a_start > b_start ? a_start : b_start;
+    walk->a_place = walk->a_run * a_length + start - a_start;
+    walk->b_place = walk->b_run * b_length + start - b_start;
+    walk->length = (a_end < b_end ? a_end : b_end) - start;
+    if (a_end <= b_end)
+        walk->a_run++;
+    else
+        walk->b_run++;
+    return walk->length > 0;
+}
+
 static inline int rt_overlap_next(struct rt_overlap *walk, const struct rt_placement *a, int a_index,
                                   const struct rt_placement *b, int b_index) {
     while (walk->a_run < rt_blocks(a->cut.blocks) && walk->b_run < rt_blocks(b->cut.blocks)) {
         int64_t a_start, b_start, a_length = rt_placement_run(a, a_index, walk->a_run, &a_start),
                                   b_length = rt_placement_run(b, b_index, walk->b_run, &b_start);
-        const int64_t a_end = a_start + a_length, b_end = b_start + b_length;
-        const int64_t start = a_start > b_start ? a_start : b_start;
-        walk->a_place = walk->a_run * a_length + start - a_start;
-        walk->b_place = walk->b_run * b_length + start - b_start;
-        walk->length = (a_end < b_end ? a_end : b_end) - start;
-        if (a_end <= b_end)
-            walk->a_run++;
-        else
-            walk->b_run++;
-        if (walk->length > 0) return 1;
+        if (rt_overlap_step(walk, a_start, a_length, b_start, b_length)) return 1;
     }
     return 0;
 }

@@ -29,30 +29,14 @@ bool rt_region_cut(struct rt_region *region, const struct rt_region_cut *cut) {
     return true;
 }
 
-/* A run of indices that both have: its place among the indices of each. Zero-initialised at the start. */
-struct common {
-    int64_t a_run, b_run; /* next runs to compare */
-    int64_t a_place, b_place, length;
-};
-
 static int64_t start_of(const struct rt_runs *runs, int64_t run) {
     return run * runs->block + (run % 2 ? runs->turned : runs->start);
 }
 
-static bool next_common(struct common *walk, const struct rt_runs *a, const struct rt_runs *b) {
-    while (walk->a_run < a->blocks && walk->b_run < b->blocks) {
-        const int64_t a_start = start_of(a, walk->a_run), a_end = a_start + a->length;
-        const int64_t b_start = start_of(b, walk->b_run), b_end = b_start + b->length;
-        const int64_t start = a_start > b_start ? a_start : b_start;
-        walk->a_place = walk->a_run * a->length + start - a_start;
-        walk->b_place = walk->b_run * b->length + start - b_start;
-        walk->length = (a_end < b_end ? a_end : b_end) - start;
-        if (a_end <= b_end)
-            walk->a_run++;
-        else
-            walk->b_run++;
-        if (walk->length > 0) return true;
-    }
+static bool next_common(struct rt_overlap *walk, const struct rt_runs *a, const struct rt_runs *b) {
+    while (walk->a_run < a->blocks && walk->b_run < b->blocks)
+        if (rt_overlap_step(walk, start_of(a, walk->a_run), a->length, start_of(b, walk->b_run), b->length))
+            return true;
     return false;
 }
 
@@ -72,7 +56,7 @@ struct walk {
 /* `from`, `to`: the rows of dimensions before `dim` in each region. */
 static bool visit_dimension(const struct walk *walk, int dim, int64_t from, int64_t to) {
     const struct rt_runs *a = &walk->a->dim[dim], *b = &walk->b->dim[dim];
-    struct common common = {0};
+    struct rt_overlap common = {0};
     while (next_common(&common, a, b)) {
         const int64_t first = from * a->blocks * a->length + common.a_place,
                       second = to * b->blocks * b->length + common.b_place;
