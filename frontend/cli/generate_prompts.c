@@ -8,6 +8,13 @@
 #include "ir/base/str.h"
 #include "runtime/base/npy.h"
 
+static const char *type_text(const struct rt_tensor *tensor, struct cli *cli) {
+    const char *text = arena_printf(cli->arena, "%s [", rt_dtypes[tensor->dtype].name);
+    for (int d = 0; d < tensor->ndim; d++)
+        text = arena_printf(cli->arena, "%s%s%" PRId64, text, d ? ", " : "", tensor->dims[d]);
+    return arena_printf(cli->arena, "%s]", text);
+}
+
 /* Reads a tensor of integers with the shape [tokens] or [batch, tokens]. */
 static int read_integers(const char *path, struct rt_tensor *tensor, struct cli *cli) {
     struct rt_reason why;
@@ -18,7 +25,7 @@ static int read_integers(const char *path, struct rt_tensor *tensor, struct cli 
         return 0;
     rt_tensor_free(tensor);
     return diag_error(cli->diags, 915, EXIT_MALFORMED, diag_quote(cli->diags, path),
-                      "prompts are integers of the shape [batch, tokens]");
+                      "prompts are integers of the shape [batch, tokens], and this is %s", type_text(tensor, cli));
 }
 
 static int64_t integer_at(const struct rt_tensor *tensor, int64_t i) {
@@ -47,7 +54,7 @@ static int read_rows(struct token_rows *rows, const struct rt_tensor *ids, const
     const int64_t count = ids->dims[ids->ndim - 1];
     if (mask && (mask->ndim != ids->ndim || mask->count != ids->count || mask->dims[mask->ndim - 1] != count))
         return diag_error(cli->diags, 915, EXIT_MALFORMED, diag_quote(cli->diags, path),
-                          "the mask of the prompts has another shape");
+                          "the prompts are %s, but their mask is %s", type_text(ids, cli), type_text(mask, cli));
     for (int64_t first = 0; first < ids->count; first += count) {
         struct token_row row = {0};
         if (read_row(&row, ids, mask, first, count, path, cli) < 0) return -1;

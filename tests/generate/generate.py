@@ -247,7 +247,8 @@ REFUSED = [  # exit status, what the message has, words
     (2, "there is no prompt", []),
     (2, "exclude each other", ["--prompt", "owl", "--input", f"input_ids={HERE}/no.npy"]),
     (6, "cannot open", ["--input", f"input_ids={HERE}/no.npy"]),
-    (3, "integers of the shape", ["--input", "input_ids={floats}"]),
+    (3, "integers of the shape [batch, tokens], and this is f32 [1, 3]", ["--input", "input_ids={floats}"]),
+    (3, "the prompts are i64 [1, 2], but their mask is i64 [1, 3]", ["--input", "input_ids={below}", "--input", "attention_mask={three}"]),
     (3, "-4 is no token id", ["--input", "input_ids={below}"]),
     (2, "no input 'nothing'", ["--prompt", "owl", "--role", "nothing=mask"]),
     (2, "did you mean 'mask'", ["--prompt", "owl", "--role", "attention_mask=masc"]),
@@ -265,8 +266,9 @@ def refusals(programs, work):
     program = programs.compile()
     np.save(f"{work}/floats.npy", np.zeros((1, 3), np.float32))
     np.save(f"{work}/below.npy", np.array([[5, -4]]))
+    np.save(f"{work}/three.npy", np.ones((1, 3), np.int64))
     for status, text, words in REFUSED:
-        words = [str(w).format(floats=f"{work}/floats.npy", below=f"{work}/below.npy") for w in words]
+        words = [str(w).format(floats=f"{work}/floats.npy", below=f"{work}/below.npy", three=f"{work}/three.npy") for w in words]
         said = programs.generate(program, *words, status=status).stderr
         expect(text in said, f"{words}: {said}")
     stateless = pathlib.Path(work) / "none"
