@@ -1,5 +1,5 @@
-/* "work" of manifest.json. A graph with open sizes is priced at the typical ones: each part of an amount is that at these,
- * divided by the extents that it is proportional to and depend on sizes, times their texts. */
+/* "work" of manifest.json. A graph with open sizes is priced at the typical ones: each part of an amount is that at
+ * these, divided by the extents that it is proportional to and depend on sizes, times their texts. */
 #include "codegen/manifest/manifest_parts.h"
 
 #include <math.h>
@@ -16,7 +16,8 @@ struct work {
     struct kernel kernel;
 };
 
-/* The product of extents: of those that are fixed, the number, and of the others, their value and " * (seq) * (past)". */
+/* The product of extents: of those that are fixed, the number, and of the others, their value and a text such as
+ * " * (seq) * (past)". */
 struct factors {
     double fixed, typical;
     const char *text;

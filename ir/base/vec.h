@@ -21,8 +21,8 @@
         (vec)->at[(vec)->n++] = (__VA_ARGS__);                                                                         \
     } while (0)
 
-/* Bisection: raises the int `low` to the first index below `high` for which `before` is false, or to `high`. `before` is
- * an expression of the index `middle`, true up to some index and false from there on. */
+/* Bisection: raises the int `low` to the first index below `high` for which `before` is false, or to `high`. `before`
+ * is an expression of the index `middle`, true up to some index and false from there on. */
 #define BISECT(low, high, middle, before)                                                                              \
     for (int bisect_high = (high); (low) < bisect_high;) {                                                             \
         const int middle = (low) + (bisect_high - (low)) / 2;                                                          \

@@ -1,10 +1,10 @@
-/* --offload optimizer: states of the optimizer lie in pinned memory of the host. An update reads and writes each element
- * of them once, so its kernels access them there: copies to the device and back would move the same bytes. Small states
- * stay on the device, since all threads of a kernel read the same scale of a loss, and messages cost more than the
- * others save.
+/* --offload optimizer: states of the optimizer lie in pinned memory of the host. An update reads and writes each
+ * element of them once, so its kernels access them there: copies to the device and back would move the same bytes.
+ * Small states stay on the device, since all threads of a kernel read the same scale of a loss, and messages cost more
+ * than the others save.
  *
- * --offload weights: so do the slices of parameters that ZeRO 3 gathers where operators need them, on a single rank too:
- * its gather is a copy to the device (rt_start). */
+ * --offload weights: so do the slices of parameters that ZeRO 3 gathers where operators need them, on a single rank
+ * too: its gather is a copy to the device (rt_start). */
 #include "ir/op.h"
 #include "passes/pipeline.h"
 #include "passes/place/zero.h"

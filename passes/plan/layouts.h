@@ -1,5 +1,5 @@
-/* Layouts of what nodes compute, by the splits of the nodes. The sum of partial values, and a view of one, stay partial,
- * so that one later reduction serves for all.
+/* Layouts of what nodes compute, by the splits of the nodes. The sum of partial values, and a view of one, stay
+ * partial, so that one later reduction serves for all.
  *
  * Note [Delayed reductions]
  * A partial gradient is reduced once per step, after its micro-batches are accumulated: the accumulator is partial

@@ -13,8 +13,8 @@
  * Chunks of a rank read each other's slots. A value that several chunks access lies in a slot of the first of them,
  * which begins its forward segment first and ends its backward segment last.
  *
- * A value that follows from weights and constants alone, such as a weight in 16 bits, is the same for all micro-batches:
- * each forward segment writes the same bytes. It has one place for the whole step, behind the slots.
+ * A value that follows from weights and constants alone, such as a weight in 16 bits, is the same for all
+ * micro-batches: each forward segment writes the same bytes. It has one place for the whole step, behind the slots.
  *
  * In training a value that one chunk accesses lies in the set of slots of its own lifetime (Note [Slots]). What no
  * weight segment accesses is free after the backward segment. Under a zero-bubble schedule, what no forward segment

@@ -95,7 +95,9 @@ static bool read_descr(struct cursor *c, struct rt_tensor *out) {
 
 static bool read_order(struct cursor *c) {
     if (read_word(c, "False")) return true;
-    if (read_word(c, "True")) return rt_refuse(c->why, "the array is stored in Fortran order, but C order is needed: numpy.ascontiguousarray makes it");
+    if (read_word(c, "True"))
+        return rt_refuse(c->why, "the array is stored in Fortran order, but C order is needed: "
+                                 "numpy.ascontiguousarray makes it");
     return rt_refuse(c->why, "malformed .npy header: fortran_order is neither True nor False");
 }
 

@@ -42,8 +42,8 @@ static inline struct left left_of(const float *a, int64_t row) {
 }
 
 /* y(rows,width) = left(rows,depth) b(depth,width). first: y is overwritten. Else the sum continues from y, or, if
- * `adds`, a sum that starts from 0 is added to y. Lines at `ahead` are prefetched meanwhile, or if it `streams`, those of
- * b behind what is read. */
+ * `adds`, a sum that starts from 0 is added to y. Lines at `ahead` are prefetched meanwhile, or if it `streams`, those
+ * of b behind what is read. */
 struct tile {
     float *y;
     struct left left;

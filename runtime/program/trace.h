@@ -85,7 +85,7 @@ struct trace_names {
         char *layer;               /* Note [Layers of names] */
     } * instructions;
     struct trace_work {
-        int phase; /* enum phase; -1: unknown */
+        int phase;                           /* enum phase; -1: unknown */
         const struct rt_json *flops, *bytes; /* numbers, or formulas over the names of sizes; NULL: 0 */
         int64_t live[RT_ARENAS]; /* bytes that are live meanwhile, without slots: of activations and what follows */
     } * work;                    /* [class * ninstructions + instruction] */

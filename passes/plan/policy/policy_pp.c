@@ -450,8 +450,8 @@ static double slowest_rank(const struct places *p, const int *cuts, const struct
     return most;
 }
 
-/* The same of stages that have parts of layers: all but the last one take equally long. *slowest: seconds of the slowest
- * stage. */
+/* The same of stages that have parts of layers: all but the last one take equally long. *slowest: seconds of the
+ * slowest stage. */
 static double slowest_divided(const double *seconds, double rest, int layers, int stages, int chunks, double *slowest) {
     static const double parts = 8; /* of a layer, whose operators are whole */
     const double own = seconds[stages - 1], unit = seconds[0] / parts;
