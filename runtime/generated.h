@@ -156,6 +156,7 @@ struct rt_copies {
 /* A device holds the arenas and executes the segments of a step: the host (core/host.c) or a GPU (cuda/device.cu).
  * Calls take effect in the order in which they are made. If the device's memory is not the process' (`remote`), they
  * may complete after they return; `finish` waits for all of them. */
+struct rt_decoding;
 struct rt_device {
     const char *name;
     bool remote;
@@ -181,6 +182,13 @@ struct rt_device {
     int (*run)(struct rt *rt, const struct rt_segment *segment);
     /* Waits for all calls. Errors of a segment, such as an index out of range, are reported here at the latest. */
     int (*finish)(struct rt *rt);
+    /* Decoding by the device alone (generate/decoding.h); NULL: it cannot. From open on each step of the sizes that are
+     * then current fills its inputs from the tokens of the step before, and chooses the next ones; rt_infer_ahead
+     * executes one. take_tokens waits for the oldest step whose tokens it has not given. close: NULL or not open does
+     * nothing. */
+    int (*open_decoding)(struct rt *rt, const struct rt_decoding *decoding);
+    int (*take_tokens)(struct rt *rt, int64_t *ids);
+    void (*close_decoding)(struct rt *rt);
     /* For traces; NULL: a call has been executed when it returns. mark notes when the calls so far have been executed,
      * as number 0, 1, 2, .. of a step. times tells, after finish, the ns from mark 0 to each of n marks. */
     int (*mark)(struct rt *rt, int64_t number);

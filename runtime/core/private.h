@@ -103,6 +103,7 @@ struct rt_private {
     size_t *counts;              /* two arrays of `world` entries: arguments of collectives */
     const void **given;          /* inputs of the current step, then the controls */
     const struct rt_call *call;  /* what is executed of the current step; NULL: no step is executed */
+    bool ahead;                  /* the step is not waited for */
     double control[RT_CONTROLS];
     int adapter;       /* the chosen one; -1: none */
     struct rt_hashed { /* the file whose hash was found last, which takes long, and that hash */
@@ -279,6 +280,9 @@ struct rt_call {
 
 /* Executes what belongs to the call of the class' step. */
 int rt_execute(struct rt *rt, const struct rt_call *call);
+
+/* A step of inference whose inputs the device fills (open_decoding), and for which this does not wait. */
+int rt_infer_ahead(struct rt *rt);
 
 /* rt_take_inputs passes the caller's tensors to input ports [first, first + n): segments read them in place, or they
  * are copied to the rank's arena. rt_give_outputs copies output ports [first, first + n) to the caller's memory, valid

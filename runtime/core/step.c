@@ -216,7 +216,7 @@ int rt_begin_step(struct rt *rt) {
 
 int rt_end_step(struct rt *rt, int threads, int status) {
     rt_kernels_threads(threads);
-    if (!status) status = rt->program->device->finish(rt);
+    if (!status && !rt->internal->ahead) status = rt->program->device->finish(rt);
     if (!status && rt->internal->misclosed && !rt->internal->embedded) status = rt_refuse_close(rt);
     if (!status) {
         rt_at(rt, -1);
@@ -275,7 +275,7 @@ struct tensors {
 static int take_inputs(struct rt *rt, void *context, int micro) {
     const struct tensors *tensors = context;
     rt->internal->control[RT_MICRO] = (double)rt_numbered(rt, micro);
-    return rt_take_micro_batch(rt, tensors->inputs, micro);
+    return rt->internal->ahead ? RT_OK : rt_take_micro_batch(rt, tensors->inputs, micro);
 }
 
 /* Where the output of all micro-batches goes; NULL: nowhere. */
@@ -286,7 +286,7 @@ static unsigned char *joined_output(const struct rt *rt, const struct tensors *t
 
 static int give_outputs(struct rt *rt, void *context, int micro) {
     const struct tensors *tensors = context;
-    for (int i = 0; i < rt->program->noutputs; i++) {
+    for (int i = 0; i < rt->program->noutputs && !rt->internal->ahead; i++) {
         void *output = joined_output(rt, tensors, i);
         if (output && micro)
             output = (unsigned char *)output + (size_t)micro * port_bytes(rt, &rt->program->outputs[i]);
@@ -380,11 +380,7 @@ static bool overwrites_gradients(const struct rt *rt) {
     return training && ((training->accumulate == 1 && !training->seeds) || rt->internal->reduced);
 }
 
-int rt_infer_step(struct rt *rt, const void *const *inputs, void *const *outputs) {
-    RT_NEEDS(rt, rt);
-    RT_NEEDS(rt, inputs);
-    RT_NEEDS(rt, outputs);
-    struct tensors tensors = {inputs, outputs};
+static int infer_step(struct rt *rt, struct tensors tensors) {
     RT_TRY(rt_begin_sizes(rt));
     const int threads = rt_begin_step(rt);
     double *control = rt->internal->control;
@@ -396,5 +392,19 @@ int rt_infer_step(struct rt *rt, const void *const *inputs, void *const *outputs
     if (!status) status = infer(rt, &tensors);
     status = rt_end_step(rt, threads, status);
     if (!status) rt_end_sizes(rt);
+    return status;
+}
+
+int rt_infer_step(struct rt *rt, const void *const *inputs, void *const *outputs) {
+    RT_NEEDS(rt, rt);
+    RT_NEEDS(rt, inputs);
+    RT_NEEDS(rt, outputs);
+    return infer_step(rt, (struct tensors){inputs, outputs});
+}
+
+int rt_infer_ahead(struct rt *rt) {
+    rt->internal->ahead = true;
+    const int status = infer_step(rt, (struct tensors){NULL, NULL});
+    rt->internal->ahead = false;
     return status;
 }

@@ -17,7 +17,7 @@
 #include "comm_loopback.cuh"
 #include "comm_nccl.cuh"
 #include "cudnn.cuh"
-#include "grow.cuh"
+#include "decode.cuh"
 #include "library.cuh"
 #include "marks.cuh"
 
@@ -133,6 +133,7 @@ static void close_side(rt_cuda_private *own) {
 static void close_device(struct rt *rt) {
     rt_cuda *cuda = rt_cuda_of(rt);
     if (cuda && cuda->own) {
+        close_decoding(rt);
         rt_cuda_forget_segments(rt);
         rt_cuda_close_nccl(rt);
         close_side(cuda->own);
@@ -179,20 +180,25 @@ static int put(struct rt *rt, void *dst, const void *src, size_t bytes) {
     return RT_OK;
 }
 
-static int wait_watching(struct rt *rt, cudaStream_t stream) {
+/* Polls what query() tells. */
+template <class F> static int wait_watching(struct rt *rt, F query) {
     for (int turn = 0;; turn++) {
-        const cudaError_t state = cudaStreamQuery(stream);
+        const cudaError_t state = query();
         if (state == cudaSuccess) return RT_OK;
         if (state != cudaErrorNotReady) return rt_fail_cuda(rt, state, "the step failed");
-        if (turn % RT_LOOKS == RT_LOOKS - 1) RT_TRY(own_of(rt)->watch(rt));
+        if (own_of(rt)->watch && turn % RT_LOOKS == RT_LOOKS - 1) RT_TRY(own_of(rt)->watch(rt));
         if (turn >= RT_SPINS) usleep(RT_NAP_US);
     }
 }
 
 int rt_cuda_wait(struct rt *rt, cudaStream_t stream) {
-    if (own_of(rt)->watch) return wait_watching(rt, stream);
+    if (own_of(rt)->watch) return wait_watching(rt, [=] { return cudaStreamQuery(stream); });
     RT_CUDA_TRY(rt, cudaStreamSynchronize(stream));
     return RT_OK;
+}
+
+int rt_cuda_wait_event(struct rt *rt, cudaEvent_t event) {
+    return wait_watching(rt, [=] { return cudaEventQuery(event); });
 }
 
 /* Waits for the main stream. */
@@ -415,14 +421,22 @@ int rt_cuda_meet(const rt_cuda_call *call) {
     return begin_piece(rt);
 }
 
+/* Launches the segment, and around it what decodes. */
+static int run_segment(struct rt *rt, const struct rt_segment *segment) {
+    const rt_cuda_decoding *decoding = own_of(rt)->decoding;
+    if (decoding) RT_TRY(rt_unnoted(rt, [=] { return feed_inputs(rt, decoding); }));
+    RT_TRY(segment->run(rt));
+    RT_TRY(rt_end_sums(rt));
+    return decoding ? rt_unnoted(rt, [=] { return choose_tokens(rt, decoding); }) : RT_OK;
+}
+
 /* Executes a segment and records its pieces. */
 static int capture(struct rt *rt, rt_cuda_graph *graph) {
     own_of(rt)->next = &graph->first;
     int status = begin_piece(rt);
     const rt_growth *growth = own_of(rt)->growth;
     if (!status && growth) status = rt_unnoted(rt, [=] { return move_words(rt, growth); });
-    if (!status) status = graph->segment->run(rt);
-    if (!status) status = rt_end_sums(rt);
+    if (!status) status = run_segment(rt, graph->segment);
     if (status)
         abandon_piece(rt);
     else
@@ -446,18 +460,14 @@ static int replay(struct rt *rt, const rt_cuda_graph *graph) {
 #define RT_MOST_GRAPHS RT_MOST_COMBINATIONS
 #endif
 
-static int launch(struct rt *rt, const struct rt_segment *segment) {
-    RT_TRY(segment->run(rt));
-    return rt_end_sums(rt);
-}
-
 /* Size s as graphs have it. The sizes are the first extents. */
 static int64_t size_of_graph(const struct rt *rt, int s) {
     return rt->program->sizes[s].next ? rt_bucket_of(rt, s).most : rt->extents[s];
 }
 
 static bool is_current(struct rt *rt, const rt_cuda_graph *graph) {
-    bool same = !memcmp(graph->slot, rt->slot, sizeof graph->slot) && graph->sums == rt_sums_variant(rt);
+    bool same = !memcmp(graph->slot, rt->slot, sizeof graph->slot) && graph->sums == rt_sums_variant(rt) &&
+                graph->decodes == (own_of(rt)->decoding != NULL);
     for (int s = 0; s < rt->program->nsizes; s++) same = same && graph->sizes[s] == size_of_graph(rt, s);
     return same;
 }
@@ -482,6 +492,7 @@ static rt_cuda_graph *new_graph(struct rt *rt, const struct rt_segment *segment)
     graph->segment = segment;
     memcpy(graph->slot, rt->slot, sizeof graph->slot);
     graph->sums = rt_sums_variant(rt);
+    graph->decodes = own_of(rt)->decoding != NULL;
     for (int s = 0; s < rt->program->nsizes; s++) graph->sizes[s] = size_of_graph(rt, s);
     return graph;
 }
@@ -542,7 +553,7 @@ static int run_growing(struct rt *rt, rt_cuda_graph *graph) {
     rt_cuda_of(rt)->note = NULL;
     own_of(rt)->growth = NULL;
     free_growth(&growth);
-    return graph->varies && !status ? launch(rt, graph->segment) : status;
+    return graph->varies && !status ? run_segment(rt, graph->segment) : status;
 }
 
 /* Copies the extents of the step to where kernels read them. */
@@ -565,26 +576,31 @@ static int forget_plans(struct rt *rt) {
     return RT_OK;
 }
 
-static int run(struct rt *rt, const struct rt_segment *segment) {
+static int execute(struct rt *rt, const struct rt_segment *segment) {
     rt_cuda_private *own = own_of(rt);
     rt_cuda_graph **last = NULL;
     int others;
     RT_CUDA_TRY(rt, cudaSetDevice(own->number));
     RT_TRY(put_extents(rt));
-    if (rt_is_watched(rt)) return launch(rt, segment);
+    if (rt_is_watched(rt)) return run_segment(rt, segment);
     RT_TRY(forget_plans(rt));
     const bool open = rt->program->nsizes > 0;
     rt_cuda_graph *graph = take_graph(rt, segment, &others, &last);
     const bool known = graph != NULL;
-    if (!known && others >= RT_MOST_GRAPHS && !open) return launch(rt, segment);
+    if (!known && others >= RT_MOST_GRAPHS && !open) return run_segment(rt, segment);
     if (!known && others >= RT_MOST_GRAPHS) drop_graph(last);
     if (!known) graph = new_graph(rt, segment);
     if (!graph) return rt_fail(rt, RT_ERROR_SYSTEM, "out of memory");
     graph->next = own->graphs;
     own->graphs = graph;
     if (graph->first) return replay(rt, graph);
-    if ((!known && open) || graph->varies) return launch(rt, segment);
+    if ((!known && open) || graph->varies) return run_segment(rt, segment);
     return rt_growing_size(rt->program) < 0 ? capture(rt, graph) : run_growing(rt, graph);
+}
+
+static int run(struct rt *rt, const struct rt_segment *segment) {
+    RT_TRY(execute(rt, segment));
+    return end_decoding_step(rt);
 }
 
 static int report_fault(struct rt *rt) {
@@ -608,6 +624,16 @@ static int finish(struct rt *rt) {
     return report_fault(rt);
 }
 
+static int take_tokens(struct rt *rt, int64_t *ids) {
+    rt_cuda_decoding *decoding = own_of(rt)->decoding;
+    const uint64_t slot = decoding->taken % RT_AHEAD;
+    RT_TRY(rt_cuda_wait_event(rt, decoding->done[slot]));
+    RT_TRY(report_fault(rt));
+    const int64_t place = (decoding->is.width + (int64_t)decoding->taken++) % RT_AHEAD;
+    memcpy(ids, decoding->told + place * decoding->is.rows, (size_t)decoding->is.rows * sizeof *ids);
+    return RT_OK;
+}
+
 extern "C" const struct rt_device rt_cuda_device = {.name = "cuda",
                                                     .remote = true,
                                                     .open = open_device,
@@ -623,5 +649,8 @@ extern "C" const struct rt_device rt_cuda_device = {.name = "cuda",
                                                     .connect = connect,
                                                     .run = run,
                                                     .finish = finish,
+                                                    .open_decoding = open_decoding,
+                                                    .take_tokens = take_tokens,
+                                                    .close_decoding = close_decoding,
                                                     .mark = rt_cuda_mark,
                                                     .times = rt_cuda_times};

@@ -43,6 +43,7 @@ struct rt_cuda_graph {
     int sums;                    /* rt_sums_variant */
     int64_t sizes[RT_MAX_SIZES]; /* 0 behind those of the program */
     bool varies;                 /* it holds for no bucket: it is launched */
+    bool decodes;                /* it begins with the inputs, and ends with the choice of tokens (decode.cuh) */
     void *block;                 /* of the GPU's memory, for arguments that move; NULL: none do */
     rt_cuda_piece *first;        /* NULL: it was launched, and nothing is recorded yet */
     rt_cuda_graph *next;
@@ -55,11 +56,12 @@ struct rt_cuda_mail {
 };
 
 struct rt_cuda_private {
-    int number;               /* of the GPU */
-    rt_cuda_graph *graphs;    /* the last one used first */
-    rt_cuda_piece **next;     /* where to append the piece being captured; NULL: not capturing */
-    struct rt_growth *growth; /* while a segment is measured, or captured for a bucket; else NULL */
-    double *mailbox;          /* pinned */
+    int number;                        /* of the GPU */
+    rt_cuda_graph *graphs;             /* the last one used first */
+    rt_cuda_piece **next;              /* where to append the piece being captured; NULL: not capturing */
+    struct rt_growth *growth;          /* while a segment is measured, or captured for a bucket; else NULL */
+    struct rt_cuda_decoding *decoding; /* NULL: inputs are the caller's */
+    double *mailbox;                   /* pinned */
     rt_cuda_mail mail[RT_MAIL];
     int nmail;
     bool callers_stream;
@@ -121,6 +123,8 @@ static inline rt_cuda_call rt_cuda_call_of(struct rt_comm *comm, const struct rt
 
 /* cudaStreamSynchronize, except that a failed rank ends the wait if there is a `watch`. */
 int rt_cuda_wait(struct rt *rt, cudaStream_t stream);
+/* The same for what comes before the event. */
+int rt_cuda_wait_event(struct rt *rt, cudaEvent_t event);
 
 /* Makes a call in which the host synchronises with other ranks: capture ends before it and begins again after it. */
 int rt_cuda_meet(const rt_cuda_call *call);

@@ -11,6 +11,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "../base/inline.h"
+
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -29,7 +31,7 @@ struct rt_sampling {
 
 /* Tokens that a row has: a bit for each of the vocabulary, 0 at first. The caller allocates rt_seen_words(vocabulary)
  * words. */
-static inline int64_t rt_seen_words(int64_t vocabulary) {
+RT_INLINE int64_t rt_seen_words(int64_t vocabulary) {
     return (vocabulary + 63) / 64;
 }
 static inline void rt_seen_add(uint64_t *seen, int64_t id) {

@@ -16,7 +16,7 @@
 #include "program/main.h"
 
 #include "base/roles.h"
-#include "generate/sample.h"
+#include "generate/decoding.h"
 
 struct id_list {
     int64_t *at;
@@ -72,6 +72,10 @@ void feeder_free(struct feeder *feeder);
 int64_t feeder_rows(struct feeder *feeder, int64_t rows);
 /* The columns of the next step of `left`; -1 with a failure. */
 int64_t feeder_count(struct feeder *feeder, int64_t left);
+/* Describes the inputs to a device that fills them; false: some are tensors of --input. */
+bool feeder_describe(const struct feeder *feeder, struct rt_fed *fed);
+/* Sets the sizes of the step. RT_OK, or a recorded status. */
+int feeder_set_sizes(struct feeder *feeder, const struct grid *grid, struct window window);
 /* Sets the sizes of the step and fills its inputs; they are valid until the next call. RT_OK, or a recorded status. */
 int feeder_fill(struct feeder *feeder, const struct grid *grid, struct window window, const void *const **inputs);
 

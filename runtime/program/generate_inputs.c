@@ -11,21 +11,17 @@
 #include "base/number/checked.h"
 
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#pragma GCC diagnostic ignored "-Wunused-parameter" /* functions of one table have the parameters of all */
-
-bool grid_has(const struct grid *grid, bool pads_right, int64_t row, int64_t column) {
-    if (column >= grid->width) return true;
-    return pads_right ? column < grid->lengths[row] : column >= grid->width - grid->lengths[row];
+static struct rt_columns columns_of(const struct grid *grid, bool pads_right, struct window window) {
+    return (struct rt_columns){window.first, window.count, grid->width, pads_right};
 }
 
-/* How many tokens of the row come before the column. */
-static int64_t grid_before(const struct grid *grid, bool pads_right, int64_t row, int64_t column) {
-    const int64_t padding = grid->width - grid->lengths[row];
-    if (pads_right && column < grid->width) return column;
-    return column > padding ? column - padding : 0;
+bool grid_has(const struct grid *grid, bool pads_right, int64_t row, int64_t column) {
+    const struct rt_columns columns = columns_of(grid, pads_right, (struct window){0, 0});
+    return rt_is_token(&columns, grid->lengths[row], column);
 }
 
 /* An input and memory for it. */
@@ -60,70 +56,11 @@ static int64_t end_of(const struct step *step) {
     return step->window.first + step->window.count;
 }
 
-/* Tokens of the row before the step, and with it. */
-static int64_t tokens_before(const struct step *step, int64_t row) {
-    return grid_before(step->grid, step->pads_right, row, step->window.first);
+static int64_t value_of(const struct step *step, enum rt_role role, int64_t b, int64_t t, int64_t k) {
+    const struct rt_columns columns = columns_of(step->grid, step->pads_right, step->window);
+    const int64_t id = step->grid->ids[b * step->grid->room + step->window.first + t];
+    return rt_role_value(role, &columns, step->grid->lengths[b], id, t, k);
 }
-
-static int64_t tokens_with(const struct step *step, int64_t row) {
-    const int64_t most = end_of(step), length = step->grid->lengths[row];
-    if (step->pads_right && most <= step->grid->width) return most < length ? most : length;
-    return grid_before(step->grid, step->pads_right, row, most);
-}
-
-/* Values of roles for row b, token t of the step and column k. */
-static int64_t value_ids(const struct step *step, int64_t b, int64_t t, int64_t k) {
-    return step->grid->ids[b * step->grid->room + step->window.first + t];
-}
-
-/* A mask of tokens has k alone, and its t is the last. */
-static int64_t value_mask(const struct step *step, int64_t b, int64_t t, int64_t k) {
-    return k <= step->window.first + t && grid_has(step->grid, step->pads_right, b, k);
-}
-
-static int64_t value_positions(const struct step *step, int64_t b, int64_t t, int64_t k) {
-    return grid_before(step->grid, step->pads_right, b, step->window.first + t);
-}
-
-static int64_t value_cache_positions(const struct step *step, int64_t b, int64_t t, int64_t k) {
-    return step->window.first + t;
-}
-
-static int64_t value_lengths(const struct step *step, int64_t b, int64_t t, int64_t k) {
-    return tokens_with(step, b) - 1;
-}
-
-static int64_t value_total(const struct step *step, int64_t b, int64_t t, int64_t k) {
-    return end_of(step);
-}
-
-static int64_t value_past(const struct step *step, int64_t b, int64_t t, int64_t k) {
-    return step->window.first;
-}
-
-static int64_t value_write_indices(const struct step *step, int64_t b, int64_t t, int64_t k) {
-    return step->pads_right ? tokens_before(step, b) : step->window.first;
-}
-
-static int64_t value_kv_lengths(const struct step *step, int64_t b, int64_t t, int64_t k) {
-    return tokens_with(step, b);
-}
-
-static int64_t value_branch(const struct step *step, int64_t b, int64_t t, int64_t k) {
-    return step->window.first > 0;
-}
-
-typedef int64_t value_of(const struct step *step, int64_t b, int64_t t, int64_t k);
-static value_of *const values[RT_ROLES] = {[RT_ROLE_IDS] = value_ids,
-                                           [RT_ROLE_MASK] = value_mask,
-                                           [RT_ROLE_POSITIONS] = value_positions,
-                                           [RT_ROLE_CACHE_POSITIONS] = value_cache_positions,
-                                           [RT_ROLE_LENGTHS] = value_lengths,
-                                           [RT_ROLE_TOTAL] = value_total,
-                                           [RT_ROLE_PAST] = value_past,
-                                           [RT_ROLE_WRITE_INDICES] = value_write_indices,
-                                           [RT_ROLE_KV_LENGTHS] = value_kv_lengths,
-                                           [RT_ROLE_BRANCH] = value_branch};
 
 /* The shape of the role that has `ndim` dimensions; NULL: none. Shapes are words, "." has no dimension. */
 static const char *shape_of(enum rt_role role, int ndim) {
@@ -319,7 +256,7 @@ static void find_values(struct feeder *feeder, const struct step *step, int inpu
     const int ndim = feeder->rt->program->inputs[input].ndim;
     const int of_b = dimension_of(fed->shape, ndim, 'b'), of_t = dimension_of(fed->shape, ndim, 't'),
               of_k = dimension_of(fed->shape, ndim, 'k');
-    value_of *const value = values[feeder->generation->roles[input]];
+    const enum rt_role role = feeder->generation->roles[input];
     const int64_t others = of_b >= 0 && fed->dims[of_b] > 1 ? 0 : step->grid->given;
     int64_t at[RT_MAX_NDIM] = {0};
     *agree = true;
@@ -327,9 +264,9 @@ static void find_values(struct feeder *feeder, const struct step *step, int inpu
         const int64_t b = of_b < 0 ? 0 : at[of_b], t = of_t < 0 ? step->window.count - 1 : at[of_t];
         const int64_t k = of_k < 0 ? step->window.first + t : at[of_k];
         const bool behind = k >= end_of(step);
-        feeder->values[i] = behind ? 0 : value(step, b, t, k);
+        feeder->values[i] = behind ? 0 : value_of(step, role, b, t, k);
         for (int64_t row = 1; row < others && !behind; row++)
-            *agree = *agree && value(step, row, t, k) == feeder->values[i];
+            *agree = *agree && value_of(step, role, row, t, k) == feeder->values[i];
         for (int d = ndim - 1; d >= 0 && ++at[d] == fed->dims[d]; d--) at[d] = 0;
     }
 }
@@ -361,10 +298,24 @@ static int fill(struct feeder *feeder, const struct step *step, int input) {
     return RT_OK;
 }
 
-int feeder_fill(struct feeder *feeder, const struct grid *grid, struct window window, const void *const **inputs) {
+bool feeder_describe(const struct feeder *feeder, struct rt_fed *fed) {
+    for (int i = 0; i < feeder->rt->program->ninputs; i++) {
+        if (!feeder->fed[i].shape) return false;
+        fed[i].role = feeder->generation->roles[i];
+        snprintf(fed[i].shape, sizeof fed[i].shape, "%s", feeder->fed[i].shape);
+    }
+    return true;
+}
+
+int feeder_set_sizes(struct feeder *feeder, const struct grid *grid, struct window window) {
     const struct step step = {grid, window, feeder->generation->pads_right};
     RT_TRY(set_sizes(feeder, &step));
-    RT_TRY(check_extents(feeder, &step));
+    return check_extents(feeder, &step);
+}
+
+int feeder_fill(struct feeder *feeder, const struct grid *grid, struct window window, const void *const **inputs) {
+    const struct step step = {grid, window, feeder->generation->pads_right};
+    RT_TRY(feeder_set_sizes(feeder, grid, window));
     for (int i = 0; i < feeder->rt->program->ninputs; i++) {
         if (feeder->fed[i].shape) RT_TRY(fill(feeder, &step, i));
         feeder->inputs[i] = feeder->fed[i].shape ? feeder->fed[i].data : feeder->given[i].data;

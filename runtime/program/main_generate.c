@@ -185,6 +185,12 @@ static void suppress(struct generator *g, const struct id_list *list) {
         if (list->at[i] >= 0 && list->at[i] < g->vocabulary) g->scores[list->at[i]] = -INFINITY;
 }
 
+static int fail_logits(struct generator *g, int64_t row) {
+    return fail_with(g->self, EXIT_RANK, RT_CODE_LOGITS,
+                     "logits of row %" PRId64 " for new token %" PRId64 " are NaN, or all are -inf", row,
+                     g->made[row] + 1);
+}
+
 static int choose(struct generator *g, int64_t row, int64_t column, struct window window) {
     uint64_t *seen = g->seen + row * rt_seen_words(g->vocabulary);
     RT_TRY(take_scores(g, row, column, window));
@@ -193,10 +199,7 @@ static int choose(struct generator *g, int64_t row, int64_t column, struct windo
     if (!g->made[row]) suppress(g, &g->generation.suppressed_first);
     const int64_t id = rt_sample(&g->sampling, g->scores, g->scratch, g->vocabulary, (uint64_t)row,
                                  (uint64_t)(g->grid.lengths[row] + g->made[row]));
-    if (id < 0)
-        return fail_with(g->self, EXIT_RANK, RT_CODE_LOGITS,
-                         "logits of row %" PRId64 " for new token %" PRId64 " are NaN, or all are -inf", row,
-                         g->made[row] + 1);
+    if (id < 0) return fail_logits(g, row);
     rt_seen_add(seen, id);
     g->next[row + 1] = id;
     return RT_OK;
@@ -296,8 +299,112 @@ static int compute(struct generator *g, struct window window, int64_t step) {
     return count_step(g, window.first < g->grid.width, now_ms() - start);
 }
 
-static int generate(struct generator *g) {
+/* True if the device can write the rest by itself: every row has its first token, no input comes from a file, and
+ * nothing observes what a step computes. */
+static bool decodes_alone(const struct generator *g, struct rt_fed *fed) {
+    const struct rt_program *program = g->rt->program;
+    return program->device->open_decoding && g->column == g->grid.width && rt_state_length(g->rt) == g->column &&
+           !program->stages && program->micro_batches <= 1 && !program->training && rt_keeps_outputs(g->rt) &&
+           rt_output(g->rt, g->generation.logits) && !rt_is_watched(g->rt) && feeder_describe(g->feeder, fed) &&
+           feeder_count(g->feeder, 1) == 1;
+}
+
+/* Suppressed tokens of the vocabulary, their number, and the tokens that each row has. */
+static int64_t keep_known(const struct generator *g, int64_t *suppressed, uint64_t *seen) {
+    const struct grid *grid = &g->grid;
+    const struct id_list *list = &g->generation.suppressed;
+    int64_t n = 0;
+    for (int64_t i = 0; i < list->n; i++)
+        if (list->at[i] >= 0 && list->at[i] < g->vocabulary) suppressed[n++] = list->at[i];
+    for (int64_t row = 0; row < grid->rows; row++)
+        for (int64_t c = 0; c <= grid->width; c++) {
+            const int64_t id = grid->ids[row * grid->room + c];
+            if (grid_has(grid, g->generation.pads_right, row, c) && id >= 0 && id < g->vocabulary)
+                rt_seen_add(seen + row * rt_seen_words(g->vocabulary), id);
+        }
+    return n;
+}
+
+static int open_decoding(struct generator *g, const struct rt_fed *fed) {
+    const struct grid *grid = &g->grid;
+    int64_t *suppressed = calloc((size_t)g->generation.suppressed.n + 1, sizeof *suppressed);
+    uint64_t *seen = calloc((size_t)(rt_seen_words(g->vocabulary) * grid->rows), sizeof *seen);
+    struct rt_decoding decoding = {.sampling = g->sampling,
+                                   .rows = grid->rows,
+                                   .vocabulary = g->vocabulary,
+                                   .width = grid->width,
+                                   .pads_right = g->generation.pads_right,
+                                   .logits = g->generation.logits,
+                                   .fed = fed,
+                                   .lengths = grid->lengths,
+                                   .next = g->next,
+                                   .seen = seen,
+                                   .suppressed = suppressed};
+    int status = suppressed && seen ? RT_OK : fail_memory(g);
+    for (int64_t row = 0; row < grid->rows; row++) g->next[row] = grid->ids[row * grid->room + grid->width];
+    if (!status) {
+        decoding.nsuppressed = keep_known(g, suppressed, seen);
+        status = g->rt->program->device->open_decoding(g->rt, &decoding);
+        if (status) fail_rank(g->self, g->rt, status);
+    }
+    free(suppressed);
+    free(seen);
+    return status;
+}
+
+/* Begins the step of a column. */
+static int step_ahead(struct generator *g, int64_t column) {
+    RT_TRY(feeder_set_sizes(g->feeder, &g->grid, (struct window){column, 1}));
+    const int status = rt_infer_ahead(g->rt);
+    return status ? fail_rank(g->self, g->rt, status) : RT_OK;
+}
+
+/* Takes the tokens of the oldest step that was begun, to which all ranks agree. */
+static int take_step(struct generator *g) {
+    int64_t *ids = g->next + 1;
+    const int status = g->rt->program->device->take_tokens(g->rt, ids);
+    if (status) return fail_rank(g->self, g->rt, status);
+    for (int64_t row = 0; row < g->grid.rows; row++) {
+        if (row >= g->grid.given || g->ended[row] || !g->self->first)
+            ids[row] = INT64_MIN;
+        else if (ids[row] < 0)
+            return fail_logits(g, row);
+    }
+    RT_TRY(agree(g));
+    add_tokens(g);
+    return RT_OK;
+}
+
+/* Note [Ahead]
+ * A device that fills a step's inputs from the tokens of the step before, and chooses the next ones, need not wait for
+ * the host. The host begins a step before it takes the tokens of the one before. So it finds a step late that all rows
+ * have ended, or that the run is to stop; the step that was begun meanwhile adds a row to the caches that nobody
+ * reads. */
+static int write_ahead(struct generator *g) {
+    const int64_t end = g->grid.width + g->most - 1; /* the step before it chooses the last token */
+    int64_t begun = g->column;
+    int status = RT_OK;
+    while (!status && !g->stopping && !all_ended(g)) {
+        const double start = now_ms();
+        stop_allow(g->self->job, 3 * g->longest);
+        for (; !status && begun < end && begun < g->column + RT_AHEAD; begun++) status = step_ahead(g, begun);
+        if (!status) status = take_step(g);
+        if (!status) status = count_step(g, false, now_ms() - start);
+        g->column++;
+    }
+    return status;
+}
+
+static int write_rest(struct generator *g, const struct rt_fed *fed) {
+    RT_TRY(open_decoding(g, fed));
+    const int status = write_ahead(g);
+    g->rt->program->device->close_decoding(g->rt);
+    return status;
+}
+
+static int write_steps(struct generator *g, struct rt_fed *fed) {
     for (int64_t step = 1; !g->stopping && !all_ended(g); step++) {
+        if (decodes_alone(g, fed)) return write_rest(g, fed);
         const int64_t left = g->column < g->grid.width ? g->grid.width - g->column : 1;
         const int64_t count = feeder_count(g->feeder, left);
         if (count < 0) return g->self->status;
@@ -309,8 +416,15 @@ static int generate(struct generator *g) {
         if (g->column == g->grid.width && g->options->save_state)
             RT_TRY(prefix_save(g->self, g->rt, &g->grid, g->generation.pads_right, g->options->save_state));
     }
-    g->self->interrupted = g->stopping && !all_ended(g);
     return RT_OK;
+}
+
+static int generate(struct generator *g) {
+    struct rt_fed *fed = calloc((size_t)g->rt->program->ninputs + 1, sizeof *fed);
+    const int status = fed ? write_steps(g, fed) : fail_memory(g);
+    free(fed);
+    g->self->interrupted = !status && g->stopping && !all_ended(g);
+    return status;
 }
 
 /* Gives the job the new tokens of all rows. */

@@ -42,7 +42,7 @@ RULES = [
     ("^frontend/driver/", f"^frontend/(read|import|config|options|driver)/|^codegen/|^passes/|{BASE}", 6),
     ("^frontend/cli/", f"^frontend/|^codegen/|^passes/|^runtime/(launch[./]|comm/hosts[.])|{BASE}", 7),
     ("^runtime/base/", "^runtime/base/", 0),
-    ("^runtime/cuda/", "^runtime/(cuda|base)/|^runtime/kernels/c/(math|cells|determinant_of|ngrams|overlap|taps|window)[.]h$|^runtime/generated[.]h$", 0),
+    ("^runtime/cuda/", "^runtime/(cuda|base)/|^runtime/kernels/c/(math|cells|determinant_of|ngrams|overlap|taps|window)[.]h$|^runtime/generate/decoding[.]h$|^runtime/generated[.]h$", 0),
     ("^runtime/kernels/", "^runtime/(kernels|base)/|^runtime/generated[.]h$|^runtime/core/(rt|ring)[.]c$", 0),  # generated.h's
     ("^runtime/", "^runtime/", 32),
 ]

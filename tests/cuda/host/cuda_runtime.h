@@ -202,6 +202,7 @@ STAND_IN cudaError_t cudaStreamQuery(cudaStream_t stream);
 STAND_IN cudaError_t cudaStreamSynchronize(cudaStream_t stream);
 STAND_IN cudaError_t cudaEventCreateWithFlags(cudaEvent_t *out, unsigned);
 STAND_IN cudaError_t cudaEventDestroy(cudaEvent_t event);
+STAND_IN cudaError_t cudaEventQuery(cudaEvent_t event);
 STAND_IN cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t from, cudaEvent_t to);
 STAND_IN cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream);
 STAND_IN cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned);

@@ -440,6 +440,10 @@ STAND_IN cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
     host::record(event, stream);
     return cudaSuccess;
 }
+STAND_IN cudaError_t cudaEventQuery(cudaEvent_t event) {
+    if (event->last && !event->last->done) host::run_all();
+    return !event->last || event->last->done ? cudaSuccess : (sched_yield(), cudaErrorNotReady);
+}
 STAND_IN cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t from, cudaEvent_t to) {
     if (!from->last || !to->last) return cudaErrorInvalidValue;
     if (!from->last->done || !to->last->done) return cudaErrorNotReady;
