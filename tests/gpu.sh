@@ -20,8 +20,10 @@ pack() {
     done
     cp -rL "$1/frontend/include" "$2/build/frontend/include"
     mkdir "$2/tests"
-    cp -r "$here/gpu.sh" "$here/compile_once" "$here/rankc_test.py" "$here/rankc_plans.py" "$here/cuda" "$here/models" "$here/training" "$here/programs" "$2/tests/"
+    cp -r "$here/gpu.sh" "$here/compile_once" "$here/rankc_test.py" "$here/rankc_plans.py" "$here/cuda" "$here/generate" "$here/models" "$here/training" "$here/programs" "$2/tests/"
     cp -r "$here/../bench" "$2/bench"
+    mkdir "$2/samples" "$2/samples/generate"
+    cp -r "$here/../samples/generate/words" "$2/samples/generate/words"
     find "$2" -name __pycache__ -exec rm -r {} +
     ldd "$2/build/frontend/rankc" | sed -n 's/^\s*\(lib[^ ]*\) .*/\1/p' | grep -v '^lib[cm][.]' | sed 's/^/needs /'
     nm -u "$2/build/runtime/librankc-rt.a" 2>/dev/null | grep -q ' dnnl_' && echo 'needs oneDNN'

@@ -9,7 +9,7 @@ import json
 import os
 import sys
 
-from stand_in import TESTS, call, expect, parser_of, report
+from stand_in import STAND_IN, TESTS, call, expect, parser_of, report
 
 MODEL = os.path.join(TESTS, "..", "samples", "generate", "words", "model.onnx")
 DIMS = ["--dim", "batch=1..4", "--dim", "sequence=1..16", "--dim", "past_sequence=0..240"]
@@ -36,16 +36,19 @@ def compiled(rankc, place, target, options):
 def ids(rankc, program, prompts, *words, log=None):
     said = [word for prompt in prompts for word in ("--prompt", prompt)]
     done = call(rankc, "generate", program, *said, "--max-new-tokens", str(NEW), "--json", *words, env={"HOST_LOG": log} if log else {})
-    return json.loads(done.stdout)["ids"]
+    said = json.loads(done.stdout)
+    return said["ids"], said["tokens_per_s"]
 
 
 def check(rankc, work, options, prompts, pieces):
     plain, device = compiled(rankc, f"{work}/c", "c", options), compiled(rankc, f"{work}/cuda", "cuda", options)
     for number, words in enumerate(DRAWS[:None if len(prompts) > 1 else 1]):
-        want = ids(rankc, plain, prompts, *words)
+        want, _ = ids(rankc, plain, prompts, *words)
         expect(words or len(want[0]) == NEW, f"{len(want[0])} tokens end early")
-        got = ids(rankc, device, prompts, *words, "--comm", "loopback", log=f"{work}/log{number}")
+        got, speed = ids(rankc, device, prompts, *words, "--comm", "loopback", log=f"{work}/log{number}")
         expect(got == want, f"{words}: {got}, not {want}")
+    if not STAND_IN:
+        return f"{speed:.0f} tokens/s"
     with open(f"{work}/log0", encoding="utf-8") as log:
         lines = log.read().split()
     graphs, waits = lines.count("graph"), lines.count("wait")

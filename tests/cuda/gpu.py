@@ -23,6 +23,7 @@ import typing
 sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
 from rankc_test import parser_of, skip  # noqa: E402
 
+import decode
 import nccl_gpu  # finds tests/training too
 import offload
 import pipeline
@@ -74,6 +75,13 @@ def products(_):
 def attention(_):
     for row in ("f32", "bf16", "fp16", "bf16 cudnn", "fp16 cudnn forward", "bf16 cudnn backward", "bf16 cudnn atomic"):
         yield row, ["tests/cuda/attention.py", row]
+
+
+def decoding(_):
+    for check in ("greedy", "caches", "draws"):
+        yield check, ["tests/generate/generate.py", "--target", "cuda", check]
+    for case in decode.CASES:
+        yield f"tokens/s, {case}", ["tests/cuda/decode.py", case]
 
 
 def models(_):
@@ -164,7 +172,7 @@ def profile(_):
 
 # Checks of a part run side by side, or one at a time where the GPU is measured.
 PARALLEL = {"operators": operators, "products": products, "attention": attention, "models": models, "training": training, "stages": stages,
-            "amp": amp, "fp8": fp8, "sanitizer": under_sanitizer, "memory": memory}
+            "amp": amp, "decoding": decoding, "fp8": fp8, "sanitizer": under_sanitizer, "memory": memory}
 ALONE = {"nccl": nccl, "bench": bench, "offload": offloaded, "predictions": predictions, "profile": profile}
 PARTS = {**PARALLEL, **ALONE}
 LEAST = 10 # seconds that a check needs at least
