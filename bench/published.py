@@ -466,7 +466,8 @@ Memory is that of the plan, and what a framework keeps besides:
 - *Between layers*: bytes of what is kept there where all is recomputed. rankc's `--amp` keeps 4, as PyTorch's autocast does.
 - *Units* of PyTorch's FSDP that are whole at once, in f32, with the gradient of one, and with the tables outside of layers and theirs.
 
-These follow from what the frameworks do, and no row was fitted to. Of the plan as it is, the error of memory is {memory}.
+These follow from what the frameworks do. The bytes of a logit and the units were chosen with ATorch's four rows in view, and FlashAttention
+of VocabularyParallelism from the memory of its rows; nothing else was fitted to memory. Of the plan as it is, the error of memory is {memory}.
 
 The constants of time were fitted to the dense rows with at most {fitted} layers times stages, and rounded; the others were looked at afterwards.
 Errors of TFLOP/s:
