@@ -58,7 +58,8 @@ static bool write_text(struct strbuf *out, const struct sample *sample) {
         size_t length = strcspn(at, " "), type = strcspn(at, "["), shape = strcspn(at, ":= ");
         bool index = strncmp(at, "i64", 3) == 0 || strncmp(at, "i32", 3) == 0 || *at == 'I',
              flag = strncmp(at, "bool", 4) == 0,
-             code = *at == 'u' || strncmp(at, "i8", 2) == 0 || strncmp(at, "bf16", 4) == 0;
+             code =
+                 *at == 'u' || strncmp(at, "i8", 2) == 0 || strncmp(at, "bf16", 4) == 0 || strncmp(at, "fp16", 4) == 0;
         sprintf(arguments + strlen(arguments), *at == '_' ? "%s_" : "%s%%%d", n ? ", " : "", n);
         const char *dtype = code ? at : index ? "i64" : flag ? "bool" : "f64";
         if (*at != '_')

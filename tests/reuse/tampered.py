@@ -122,11 +122,11 @@ def constants_missing(program, work):
     rankc(program, *compile_command(model, f"{work}/out", "--shape", "input_ids=2,8"), env=QUICK).must(0, reused="nothing")
     directory = instance(f"{work}/out")
     os.remove(f"{directory}/weights/constants.bin")
-    for verb in (["run", directory, "--random-inputs"], ["verify", directory]):
-        done = rankc(program, *verb).must(8, "E0802")
+    for code, error, verb in (6, "E0601", ["run", directory, "--random-inputs"]), (8, "E0802", ["verify", directory]):
+        done = rankc(program, *verb).must(code, error)
         expect("weights/constants.bin" in done.stderr and "location.json" not in done.stderr, done.stderr)
     os.remove(f"{directory}/location.json")
-    done = rankc(program, "run", directory, "--random-inputs").must(8, "E0802")
+    done = rankc(program, "run", directory, "--random-inputs").must(6, "E0601")
     expect("incomplete: cannot open 'location.json'" in done.stderr, done.stderr)
 
 

@@ -154,8 +154,8 @@ def different_programs(bench, mpi, hosts, _):
 
 
 def different_checkpoints(bench, mpi, hosts, _):
-    """A host has a directory of its own, with another checkpoint: all ranks stop, and it is said which one has it."""
-    program, given = trained(bench, "--pas", "tp", "--plan-ngpus", "2")
+    """A host whose rank only reads has a directory of its own, with another checkpoint: all ranks stop, and it is said which one has it."""
+    program, given = trained(bench, "--pas", "dp")
     one, other = bench.path("one"), bench.path("other")
     for directory, rate in (one, "0.003"), (other, "0.3"):
         call(bench.rankc, "train", program, *given, "--steps", "1", "--checkpoint-dir", directory, "--lr", rate)

@@ -393,8 +393,13 @@ static void find_links(struct machine *machine, const struct seconds *seconds, d
 
 /* The machine as the seconds of all probes say. */
 static struct machine machine_of(const struct profiling *p, const struct seconds *seconds) {
-    struct machine machine = {
-        .name = "this machine", .traffic = 1, .nlevels = 1, .writes = 2, .correction = 1, .slowdown = 1};
+    struct machine machine = {.name = "this machine",
+                              .host_bandwidth = machine_default.host_bandwidth,
+                              .traffic = 1,
+                              .nlevels = 1,
+                              .writes = 2,
+                              .correction = 1,
+                              .slowdown = 1};
     double rate[SHORT_SUMS + 1];
     for (int i = 0; i <= SHORT_SUMS; i++) rate[i] = flops_of(&probes[i]) / seconds->all[i];
     machine.memory = floor((double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE) / (double)p->ranks);

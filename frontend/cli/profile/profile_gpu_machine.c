@@ -94,8 +94,11 @@ static double elementwise_of(const struct measured *measured) {
 
 /* What one GPU does not tell. */
 static struct machine without_links(void) {
-    return (struct machine){
-        .own_attention = machine_gpu.own_attention, .slowdown = 1, .nlevels = 1, .level = {{.devices = INFINITY}}};
+    return (struct machine){.host_bandwidth = machine_gpu.host_bandwidth,
+                            .own_attention = machine_gpu.own_attention,
+                            .slowdown = 1,
+                            .nlevels = 1,
+                            .level = {{.devices = INFINITY}}};
 }
 
 struct machine profile_gpu_machine(const struct gpu *gpu, const double seconds[GPU_PROBES],
