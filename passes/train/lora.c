@@ -451,6 +451,24 @@ const char *lora_find(const struct lora_modules *modules, const struct lora_give
     return count == 1 ? found : NULL;
 }
 
+int lora_name_stacks(const struct graph *graph, struct lora_given *given, int n, struct diags *diags) {
+    const struct lora_modules all = lora_modules_of(graph);
+    for (int i = 0; i < n; i++) {
+        struct lora_given *stack = &given[i];
+        const char *parameter = stack->rules ? lora_find(&all, stack, graph->arena) : NULL;
+        if (!parameter) continue;
+        const struct lora_rule *rule = lora_rule_of(stack->rules, parameter);
+        const int64_t rows = stack->count, r = (int64_t)rule->r;
+        if (rows % r)
+            return diag_error(diags, 393, EXIT_MISMATCH, graph->name,
+                              "A of %s has %lld rows, which r = %lld does not divide", diag_quote(diags, parameter),
+                              (long long)rows, (long long)r);
+        stack->name = parameter, stack->wraps = -1;
+        stack->rule = *rule, stack->count = rows / r;
+    }
+    return 0;
+}
+
 /* The modules of the adapters. -1 after diagnostics: some have none. */
 static int find_modules(const struct graph *graph, const struct lora_given *given, int n, struct diags *diags,
                         const char ***modules) {
@@ -483,6 +501,11 @@ static int adapter_of(const struct adapting *a, int id, struct adapter *out) {
     if ((given->rule.swapped || p.inputs != given->inputs) && p.outputs == given->inputs) swap(&p);
     *out = (struct adapter){p, module, &given->rule, given, 0};
     if (p.inputs == given->inputs && p.outputs == given->outputs && p.count == given->count) return 1;
+    if (p.count != given->count)
+        return diag_error(a->builder.diags, 393, EXIT_MISMATCH, node_place(graph, id),
+                          "the adapter of %s is for %lld matrices of %g rows, and the product has %lld",
+                          diag_quote(a->builder.diags, given->name), (long long)given->count, given->rule.r,
+                          (long long)p.count);
     return diag_error(a->builder.diags, 393, EXIT_MISMATCH, node_place(graph, id),
                       "the adapter of %s has %lld inputs and %lld outputs, and the product %lld and %lld",
                       diag_quote(a->builder.diags, given->name), (long long)given->inputs, (long long)given->outputs,

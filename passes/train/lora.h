@@ -63,6 +63,7 @@ struct lora_given {
     enum lora_kind kind;
     int wraps; /* of a stack, in peft: adapters of later parameters of the module; -1: `name` is the parameter's */
     struct lora_rule rule;
+    const struct training *rules;   /* of stacks of a file that does not name them, for lora_name_stacks; else NULL */
     int64_t count, outputs, inputs; /* matrices, 1 but of a stack, and their extents */
     int set;                        /* of several, from which a program chooses at run time; else 0 */
     bool merged;                    /* in inference: into the weights */
@@ -96,6 +97,10 @@ struct lora_modules lora_modules_adapted(const struct graph *graph);
  * it ends. peft nests the adapters of a module's stacks in the order of its parameters, for which the order of the
  * products is taken. NULL: none, or several. */
 const char *lora_find(const struct lora_modules *modules, const struct lora_given *given, struct arena *arena);
+
+/* Names the parameters of stacks that peft has nested, which have their r and alpha by name, and divides `count`, so far
+ * the rows of A, by r. 0, or -1 after a diagnostic. Comes before lora_attach, which reports a stack without place. */
+int lora_name_stacks(const struct graph *graph, struct lora_given *given, int n, struct diags *diags);
 
 /* Puts the adapters beside products of an IMPORTED graph, each beside that of the module that lora_find finds. 0, or -1
  * after diagnostics, also if an adapter has no product. */

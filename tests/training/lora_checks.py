@@ -9,13 +9,16 @@
   decoders  `--adapter` finds the modules of such a decoder, beside its weights or merged, and lists what has no place
   dropout   losses, norms and adapters are those of one rank under every plan; without dropout they are others; the mean of the
             gradients of many micro-batches goes to that without dropout; evaluation has none
-  sets      of two adapters of stacks in one program, with another r and on other parameters, each one gives peft's logits
+  sets      of adapters of stacks in one program, with another r and on other parameters, each one gives peft's logits
+  own       an adapter of which some stacks have an r or alpha of their own is trained and written again as it was read; an expression
+            that names such stacks, and an r that does not fit, are refused
   fp8       --fp8 computes the frozen products and the adapters in 8 bits: losses near those in f32, two units as one bit for bit"""
+import json
 import os
 import sys
 import tempfile
 
-from harness import call, expect, lines_of, needed, parser_of, plan_of, report
+from harness import call, expect, lines_of, needed, parser_of, plan_of, read_json, report
 from lora import BOUND, folder_of, input_of, worst_of
 from train import tensors_of
 
@@ -111,7 +114,7 @@ def decoders(rankc, work, _):
 
 
 def sets(rankc, work, _):
-    worst, cases = 0, ("mixtral/stacks", "mixtral/down")
+    worst, cases = 0, ("mixtral/stacks", "mixtral/down", "mixtral/own")
     np.save(f"{work}/x.npy", np.load(f"{model_of(cases[0])}/input_ids.npy")[:2])
     call(rankc, "compile", f"{model_of(cases[0])}/model.onnx", "-o", f"{work}/run", "-q", *plan_of("tp2").options,
          *(word for case in cases for word in ("--adapter", f"{folder_of(case)}/trained-1:name={os.path.basename(case)}")))
@@ -123,6 +126,25 @@ def sets(rankc, work, _):
         expect(apart <= BOUND, f"{case}: logits differ by {apart}")
         worst = max(worst, apart)
     return f"{worst:.1e}"
+
+
+def own(rankc, work, _):
+    case, start = "mixtral/own", f"{folder_of('mixtral/own')}/trained-1"
+    model = f"{model_of(case)}/model.onnx"
+    call(rankc, "ckpt", "to-peft", checkpoint_of(rankc, case, "one", [], work), f"{work}/written", "-q")
+    trained, written = (tensors_of(f"{folder}/adapter_model.safetensors") for folder in (start, f"{work}/written"))
+    expect(trained == written, "other matrices are written")
+    apart = logits_differ(rankc, model, ["--adapter", f"{work}/written"], case, work)
+    expect(apart <= BOUND, f"logits differ by {apart}")
+    config = read_json(start, "adapter_config.json")
+    for odd, status, wrong in (({"alpha_pattern": {".*down_proj": 4}}, 3, "'.*down_proj'"), ({"rank_pattern": {"down_proj|up": 3}}, 3, "'down_proj|up'"),
+                               ({"rank_pattern": {"down_proj": 2.5}}, 3, "'down_proj'"), ({"rank_pattern": {"down_proj": 5}}, 8, "12 rows"),
+                               ({"rank_pattern": {"down_proj": 6}}, 8, "2 matrices of 6 rows")):
+        with open(f"{work}/written/adapter_config.json", "w", encoding="utf-8") as file:
+            json.dump({**config, **odd}, file)
+        said = call(rankc, "compile", model, "-o", f"{work}/no", "-q", "--adapter", f"{work}/written", status=status).stderr
+        expect(wrong in said, said)
+    return f"{apart:.1e}"
 
 
 class Dropped:
@@ -197,7 +219,7 @@ def fp8(rankc, work, _):
     return f"{last:.4f}, in f32 {runs['f32'][-1]:.4f}"
 
 
-CHECKS = {check.__name__: check for check in (merged, decoders, sets, dropout, fp8)}
+CHECKS = {check.__name__: check for check in (merged, decoders, sets, own, dropout, fp8)}
 
 
 def main():

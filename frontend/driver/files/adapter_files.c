@@ -25,6 +25,7 @@ struct reader {
     const struct rt_json *root;   /* of the configuration */
     struct adapter_source source;
     struct rt_safetensors tensors;
+    const struct training *stacks; /* rules of stacks; NULL: not read yet */
 };
 
 static int refuse(const struct reader *r, const char *path, const struct rt_reason *why) {
@@ -76,13 +77,15 @@ static const struct rt_json *first_of(const struct reader *r, const char *key) {
     return value && (value->kind == RT_JSON_OBJECT || value->kind == RT_JSON_ARRAY) ? value->first : NULL;
 }
 
-/* alpha of the module: that of the first entry of alpha_pattern that names it, or the end of its name, as in peft. Keys
- * are regular expressions there. */
-static int find_alpha(const struct reader *r, const char *module, double *alpha) {
-    for (const struct rt_json *p = first_of(r, "alpha_pattern"); p; p = p->next) {
-        if (!is_plain(p->key)) return bad(r, r->config, "expressions in alpha_pattern are not supported:", p->key);
+/* r or alpha of the module: that of the first entry of the pattern that names it, or the end of its name, as in peft.
+ * Keys are regular expressions there. */
+static int find_pattern(const struct reader *r, const char *pattern, const char *module, double *value) {
+    for (const struct rt_json *p = first_of(r, pattern); p; p = p->next) {
+        if (!is_plain(p->key))
+            return bad(r, r->config, arena_printf(r->arena, "expressions in %s are not supported:", pattern), p->key);
         if (!names(p->key, module)) continue;
-        return rt_json_real(p, alpha) ? 0 : bad(r, r->config, "alpha_pattern has no number for", p->key);
+        if (rt_json_real(p, value)) return 0;
+        return bad(r, r->config, arena_printf(r->arena, "%s has no number for", pattern), p->key);
     }
     return 0;
 }
@@ -109,17 +112,6 @@ static const char *parameters_of(const struct reader *r) {
     return globs;
 }
 
-/* peft gives own values to parameters by their whole names, which the files do not have. */
-static int check_patterns(const struct reader *r) {
-    static const char *const patterns[] = {"rank_pattern", "alpha_pattern"};
-    for (int i = 0; i < 2; i++)
-        for (const struct rt_json *p = first_of(r, patterns[i]); p; p = p->next)
-            for (const struct rt_json *of = first_of(r, "target_parameters"); of; of = of->next)
-                if (names(p->key, rt_json_text(of)) || names(rt_json_text(of), p->key))
-                    return bad(r, r->config, "a parameter has an r or alpha of its own:", p->key);
-    return 0;
-}
-
 /* True if the module's adapter is of a parameter of it, and not of the module: target_modules, which may also be an
  * expression, does not list it, and target_parameters does. */
 static bool is_of_parameter(const struct reader *r, const char *module) {
@@ -132,25 +124,77 @@ static bool is_of_parameter(const struct reader *r, const char *module) {
     return false;
 }
 
-/* Of an adapter whose A has so many rows. */
-static int make_rule(const struct reader *r, const char *module, int64_t rows, struct lora_given *adapter) {
-    double alpha = 8, dropout = 0, given = (double)rows;
+/* Adds the rule of the modules; module: one of these; NULL: it has no alpha of its own. */
+static int add_rule(const struct reader *r, struct training *rules, const char *globs, double rank,
+                    const char *module) {
+    double alpha = 8, dropout = 0;
     bool rslora = false;
+    if (read_options(r, &alpha, &dropout, &rslora) < 0) return -1;
+    if (module && find_pattern(r, "alpha_pattern", module, &alpha) < 0) return -1;
+    const char *text = arena_printf(r->arena, "%s:r=%.17g,alpha=%.17g,dropout=%.17g%s", globs, rank, alpha, dropout,
+                                    rslora ? ",rslora" : "");
+    return lora_rule_add(rules, text, r->arena, r->diags);
+}
+
+static bool is_rank(double value) {
+    return value >= 1 && value < 1 << 20 && value == floor(value);
+}
+
+static bool is_of_stacks(const struct reader *r, const char *key) {
+    for (const struct rt_json *p = first_of(r, "target_parameters"); p; p = p->next)
+        if (names(key, rt_json_text(p)) || names(rt_json_text(p), key)) return true;
+    return false;
+}
+
+/* The rule of all stacks, and those of parameters with an r or alpha of their own. As the last rule that matches
+ * applies, longer names come last. */
+static const struct training *read_stacks(const struct reader *r) {
+    static const char *const patterns[] = {"rank_pattern", "alpha_pattern"};
+    const struct rt_json *const said = rt_json_member(r->root, "r");
+    struct training *rules = ARENA_NEW(r->arena, struct training);
+    double rank = 8, own;
+    VEC(const char *) keys = {0};
+    *rules = (struct training){0};
+    const char *globs = parameters_of(r);
+    if (said && (!rt_json_real(said, &rank) || !is_rank(rank)))
+        return bad(r, r->config, "a whole number is needed:", "r"), NULL;
+    if (!globs || add_rule(r, rules, globs, rank, NULL) < 0) return NULL;
+    for (int i = 0; i < 2; i++) {
+        if (find_pattern(r, patterns[i], "", &own) < 0) return NULL; /* expressions */
+        for (const struct rt_json *p = first_of(r, patterns[i]); p; p = p->next) {
+            if (!is_of_stacks(r, p->key)) continue;
+            VEC_PUSH(r->arena, &keys, p->key);
+            for (int k = keys.n - 1; k > 0 && strlen(keys.at[k - 1]) > strlen(keys.at[k]); k--) {
+                const char *shorter = keys.at[k];
+                keys.at[k] = keys.at[k - 1], keys.at[k - 1] = shorter;
+            }
+        }
+    }
+    for (int k = 0; k < keys.n; k++) {
+        own = rank;
+        if (find_pattern(r, patterns[0], keys.at[k], &own) < 0) return NULL;
+        if (!is_rank(own)) return bad(r, r->config, "rank_pattern has no number of rows for", keys.at[k]), NULL;
+        if (add_rule(r, rules, keys.at[k], own, keys.at[k]) < 0) return NULL;
+    }
+    return rules;
+}
+
+/* Of an adapter whose A has so many rows. */
+static int make_rule(struct reader *r, const char *module, int64_t rows, struct lora_given *adapter) {
     struct training made = {0};
-    const bool stack = adapter->kind == LORA_STACK;
+    double given = (double)rows;
+    adapter->count = 1;
+    if (adapter->kind == LORA_STACK) {
+        if (!r->stacks && !(r->stacks = read_stacks(r))) return -1;
+        adapter->rules = r->stacks, adapter->rule = r->stacks->loras.at[0];
+        adapter->count = rows; /* until lora_name_stacks has found r */
+        return 0;
+    }
     const struct rt_json *const said = rt_json_member(r->root, "r"); /* rank_pattern has expressions of modules */
-    if (said && (stack || is_unset(rt_json_member(r->root, "rank_pattern"))) &&
-        (!rt_json_real(said, &given) || given < 1 || given != floor(given) ||
-         (stack ? fmod((double)rows, given) : given - (double)rows) != 0))
+    if (said && is_unset(rt_json_member(r->root, "rank_pattern")) &&
+        (!rt_json_real(said, &given) || given != (double)rows))
         return bad(r, r->config, "r is not that of the matrices of", module);
-    const int64_t rank = stack ? (int64_t)given : rows;
-    const char *globs = stack ? parameters_of(r) : module;
-    if (!globs || (stack && check_patterns(r) < 0)) return -1;
-    adapter->count = rows / rank;
-    if (read_options(r, &alpha, &dropout, &rslora) < 0 || (!stack && find_alpha(r, module, &alpha) < 0)) return -1;
-    const char *text = arena_printf(r->arena, "%s:r=%lld,alpha=%.17g,dropout=%.17g%s", globs, (long long)rank, alpha,
-                                    dropout, rslora ? ",rslora" : "");
-    if (lora_rule_add(&made, text, r->arena, r->diags) < 0) return -1;
+    if (add_rule(r, &made, module, (double)rows, module) < 0) return -1;
     adapter->rule = made.loras.at[0];
     return 0;
 }
@@ -200,18 +244,23 @@ static int add_adapter(struct reader *r, const struct rt_safetensor *a) {
     return 0;
 }
 
-/* Modules from `first` on with equal options share a line. */
+/* Modules from `first` on with equal options share a line. Names of stacks may also match modules, whose lines, with whole
+ * names, come after them. */
 static const char *join_rules(const struct adapter_files *files, int first, struct arena *arena) {
+    const struct training *stacks = NULL;
     struct strbuf lines;
     const char *last = "";
     strbuf_init(&lines, arena);
+    for (int i = first; i < files->all.n; i++)
+        if (files->all.at[i].rules) stacks = files->all.at[i].rules; /* the same for all */
+    for (int i = 0; stacks && i < stacks->loras.n; i++) strbuf_printf(&lines, "%s\n", stacks->loras.at[i].text);
     for (int i = first; i < files->all.n; i++) {
-        const char *options = strchr(files->all.at[i].rule.text, ':');
+        const struct lora_given *given = &files->all.at[i];
+        const char *options = strchr(given->rule.text, ':');
         const bool same = strcmp(options, last) == 0;
-        if (i > first && !same) strbuf_printf(&lines, "%s\n", last);
-        const char *globs = files->all.at[i].rule.globs; /* those of stacks are the same for all */
-        if (!same || strcmp(globs, files->all.at[i - 1].rule.globs) != 0)
-            strbuf_printf(&lines, "%s%s", same ? "," : "", globs);
+        if (given->rules) continue;
+        if (*last && !same) strbuf_printf(&lines, "%s\n", last);
+        strbuf_printf(&lines, "%s%s", same ? "," : "", given->rule.globs);
         last = options;
     }
     strbuf_puts(&lines, last);

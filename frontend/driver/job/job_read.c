@@ -337,6 +337,7 @@ static int attach_adapters(struct job *job) {
     if (!adapters->all.n) return 0;
     if (job->options->train && adapters->all.at[0].merged)
         return diag_error(job->diags, 201, EXIT_USAGE, "--adapter", "adapters are merged for inference only");
+    if (lora_name_stacks(job->graph, adapters->all.at, adapters->all.n, job->diags) < 0) return -1;
     return adapters->names.n ? adapter_sets_attach(job->graph, adapters, job->model->files.n, job->diags)
                              : lora_attach(job->graph, adapters->all.at, adapters->all.n, job->diags);
 }
