@@ -150,23 +150,24 @@ void options_print_help(const char *program) {
 }
 
 static int unknown_option(const char *word, struct failure *failure) {
-    const char *names[ROWS];
-    for (size_t i = 0; i < ROWS; i++) names[i] = rows[i].name;
-    const char *meant = rt_nearest(word, names, (int)ROWS);
+    const char *names[ROWS]; /* without --, which all of them have */
+    for (size_t i = 0; i < ROWS; i++) names[i] = rows[i].name + 2;
+    const char *meant = rt_nearest(word + strspn(word, "-"), names, (int)ROWS);
     failure_set(failure, EXIT_USAGE, RT_CODE_USAGE, "unknown option '%s'", rt_quote_text(word).text);
-    return meant ? failure_help(failure, "did you mean '%s'?", meant) : failure_help(failure, "see --help");
+    return meant ? failure_help(failure, "did you mean '--%s'?", meant) : failure_help(failure, "see --help");
 }
 
 static int parse_count(const struct option_row *row, const char *text, int *out, struct failure *failure) {
+    const int max = row->max ? row->max : INT_MAX;
     char *end;
     errno = 0;
     long value = strtol(text, &end, 10);
-    if (!errno && end != text && !*end && value >= row->min && value <= (row->max ? row->max : INT_MAX)) {
+    if (!errno && end != text && !*end && value >= row->min && value <= max) {
         *out = (int)value;
         return EXIT_OK;
     }
-    return failure_set(failure, EXIT_USAGE, RT_CODE_USAGE, "%s needs a whole number of at least %d, not '%s'",
-                       row->name, row->min, rt_quote_text(text).text);
+    return failure_set(failure, EXIT_USAGE, RT_CODE_USAGE, "%s needs a whole number from %d to %d, not '%s'", row->name,
+                       row->min, max, rt_quote_text(text).text);
 }
 
 static int parse_rate(const struct option_row *row, const char *text, double *out, struct failure *failure) {

@@ -68,6 +68,10 @@ static void options_are_checked(void **state) {
     }
     result = RUN(ALONE, 1, INPUTS, "--repaet", "3");
     assert_non_null(strstr(result.err, "help: did you mean '--repeat'?"));
+    assert_error(&(struct result[]){RUN(ALONE, 1, INPUTS, "--threads", "5000")}[0], 2,
+                 "--threads needs a whole number from 1 to 4096, not '5000'");
+    result = RUN(ALONE, 1, INPUTS, "--bogus"); /* is no '--log' */
+    assert_non_null(strstr(result.err, "help: see --help"));
 }
 
 static void inputs_are_checked(void **state) {
