@@ -285,7 +285,8 @@ static int fail_reason(struct rt *rt, const char *what, const struct rt_reason *
 /* Of a file in the program's directory. */
 static int fail_own(struct rt *rt, const char *name, const struct rt_reason *why) {
     if (why->kind != RT_REASON_SYSTEM) return fail_reason(rt, name, why);
-    return rt_fail_code(rt, RT_ERROR_SYSTEM, RT_CODE_OPEN, "the program's directory is incomplete: %s", why->text);
+    return rt_fail_code(rt, RT_ERROR_SYSTEM, RT_CODE_OPEN, "%s, in the program's directory '%s'", why->text,
+                        rt_quote_text(rt->internal->directory).text);
 }
 
 /* Sources */

@@ -127,7 +127,7 @@ def constants_missing(program, work):
         expect("weights/constants.bin" in done.stderr and "location.json" not in done.stderr, done.stderr)
     os.remove(f"{directory}/location.json")
     done = rankc(program, "run", directory, "--random-inputs").must(6, "E0601")
-    expect("incomplete: cannot open 'location.json'" in done.stderr, done.stderr)
+    expect("cannot open 'location.json': No such file or directory, in the program's directory" in done.stderr, done.stderr)
 
 
 def levels(program, work):

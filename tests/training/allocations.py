@@ -17,7 +17,7 @@ import sys
 from harness import HERE, call, compile_case, data_of, expect, parser_of, recorded, report
 
 OF_LIBRARIES = ("libdnnl", "libgomp", "libstdc++")  # that of oneDNN
-ARENAS = ("weights", "gradients", "optimizer", "activations", "communication", "scratch", "state")
+ARENAS = ("weights", "gradients", "optimizer", "activations", "communication", "scratch", "state", "host")
 TRAINED = [("one", 1, 0), ("dp2", 1, 0), ("tp2", 1, 0), ("tp2dp2", 2, 0),
            ("dp3", 2, 1), ("data2dp2", 2, 2), ("dp3", 1, 3), ("tp2dp2", 1, 3)]  # plan, micro-batches, ZeRO
 CASE, INFERRED = "gpt2", os.path.join(HERE, "..", "models", "gpt2_static")

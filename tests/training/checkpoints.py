@@ -519,9 +519,9 @@ def separate(bench):
 
 
 def unequal(bench):
-    """Ranks that see different directories, as hosts without a shared file system do: another checkpoint of the same step is refused
-    on all ranks, and one that a rank does not have."""
-    program = bench.compile("tp2", "tp2")
+    """Ranks that see different directories, as hosts without a shared file system do, and of which one only reads: another checkpoint of
+    the same step is refused on all ranks, and one that a rank does not have."""
+    program = bench.compile("dp2", "dp2")
     one, other, shorter = (bench.path(name) for name in ("one.ckpt", "other.ckpt", "shorter.ckpt"))
     every = ["--checkpoint-every", "1"]
     program.train(3, "--checkpoint-dir", one, *every)
