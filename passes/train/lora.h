@@ -98,8 +98,9 @@ struct lora_modules lora_modules_adapted(const struct graph *graph);
  * products is taken. NULL: none, or several. */
 const char *lora_find(const struct lora_modules *modules, const struct lora_given *given, struct arena *arena);
 
-/* Names the parameters of stacks that peft has nested, which have their r and alpha by name, and divides `count`, so far
- * the rows of A, by r. 0, or -1 after a diagnostic. Comes before lora_attach, which reports a stack without place. */
+/* Names the parameters of stacks that peft has nested, which have their r and alpha by name, and divides `count`, so
+ * far the rows of A, by r. 0, or -1 after a diagnostic. Comes before lora_attach, which reports a stack without
+ * place. */
 int lora_name_stacks(const struct graph *graph, struct lora_given *given, int n, struct diags *diags);
 
 /* Puts the adapters beside products of an IMPORTED graph, each beside that of the module that lora_find finds. 0, or -1

@@ -244,8 +244,8 @@ static int add_adapter(struct reader *r, const struct rt_safetensor *a) {
     return 0;
 }
 
-/* Modules from `first` on with equal options share a line. Names of stacks may also match modules, whose lines, with whole
- * names, come after them. */
+/* Modules from `first` on with equal options share a line. Names of stacks may also match modules, whose lines, with
+ * whole names, come after them. */
 static const char *join_rules(const struct adapter_files *files, int first, struct arena *arena) {
     const struct training *stacks = NULL;
     struct strbuf lines;
