@@ -80,6 +80,7 @@ def merged(rankc, work, hash_file):
                                       ("mixtral/stacks", "one", [], "0 parameters, 6 adapters merged"),
                                       ("stacks/stacks", "tp2", [], "0 parameters, 3 adapters merged"),
                                       ("tied/logits", "one", ["--param", "lm_head.weight:train"], "1 parameters, 3 adapters merged"),
+                                      ("tied/both", "one", [], "0 parameters, 2 adapters merged"),
                                       ("experts/experts", "one", [], "0 parameters, 8 adapters merged")):
         folder = os.path.join(work, case.replace("/", "-"))
         checkpoints = checkpoint_of(rankc, case, plan, options, folder)

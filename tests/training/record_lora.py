@@ -177,7 +177,8 @@ MODELS = {
         "own": ([], {"r": 2, "lora_alpha": 4, "target_parameters": ["gate_up_proj", "down_proj"], "rank_pattern": {"down_proj": 3},
                      "alpha_pattern": {"gate_up_proj": 9, "layers.1.mlp.experts.gate_up_proj": 5}})}, **DECODER),
     "stacks": Row(Stacks, {"stacks": (["embed"], {"r": 2, "lora_alpha": 4, "target_parameters": ["experts.up", "experts.down"]})}),
-    "tied": Row(tied, {"logits": (["lm_head", "o_proj"], {"r": 4, "lora_alpha": 8})}, optimize=False, **DECODER),
+    "tied": Row(tied, {"logits": (["lm_head", "o_proj"], {"r": 4, "lora_alpha": 8}),
+                    "both": (["embed_tokens", "lm_head"], {"r": 4, "lora_alpha": 8})}, optimize=False, **DECODER),
     "vit": Row(vit, {"attention": (["q_proj", "v_proj"], {"r": 8, "lora_alpha": 8})}, "pixel_values", images),
 }
 

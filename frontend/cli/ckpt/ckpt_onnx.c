@@ -236,13 +236,18 @@ static void set_values(struct export *export, Onnx__TensorProto *proto, bool ext
         set_raw(proto, values, bytes);
 }
 
+/* Which operand of the operator is the matrix; 0: none is. An embedding reads it first. */
+static int matrix_operand(const char *op) {
+    if (strcmp(op, "Gather") == 0) return 1;
+    return strcmp(op, "MatMul") == 0 || strcmp(op, "Gemm") == 0 ? 2 : 0;
+}
+
 static Onnx__NodeProto *find_product(const Onnx__GraphProto *graph, const char *name) {
     for (size_t i = 0; i < graph->n_node; i++) {
         Onnx__NodeProto *node = graph->node[i];
         const bool named = strcmp(onnx_text(node->name), name) == 0 ||
                            (node->n_output && strcmp(onnx_text(node->output[0]), name) == 0);
-        const char *op = onnx_text(node->op_type);
-        if (named && node->n_input > 1 && (strcmp(op, "MatMul") == 0 || strcmp(op, "Gemm") == 0)) return node;
+        if (named && node->n_input > 1 && matrix_operand(onnx_text(node->op_type))) return node;
     }
     return NULL;
 }
@@ -274,11 +279,12 @@ static Onnx__TensorProto *add_initializer(struct export *export, const char *nam
 static int give_own_matrix(struct export *export, const struct lora_place *place, const Onnx__TensorProto *shared,
                            const unsigned char *values, size_t bytes) {
     struct arena *arena = export->cli->arena;
-    Onnx__NodeProto *product = find_product(export->proto->graph, place->node);
+    const bool stack = place->given->kind == LORA_STACK;
+    Onnx__NodeProto *product = stack ? NULL : find_product(export->proto->graph, place->node);
     if (!product)
         return diag_error(export->cli->diags, 805, EXIT_MISMATCH, onnx_where(export->model, "node", place->node),
-                          "the adapter of %s cannot be merged: others read the matrix too, and the product is no node "
-                          "of the main graph",
+                          "the adapter of %s cannot be merged: others read the matrix too, and the product is no "
+                          "MatMul, Gemm or Gather of the main graph",
                           diag_quote(export->cli->diags, place->module));
     const int64_t inputs = place->given->inputs, outputs = place->given->outputs, n = inputs * outputs;
     const int64_t rows = place->turned ? outputs : inputs, columns = n / rows;
@@ -290,7 +296,7 @@ static int give_own_matrix(struct export *export, const struct lora_place *place
         add_initializer(export, name, shared->data_type, exchanged ? columns : rows, exchanged ? rows : columns);
     if (is_external(shared)) made->has_data_location = 1, made->data_location = shared->data_location;
     set_values(export, made, is_external(shared), own, bytes);
-    product->input[1] = made->name;
+    product->input[matrix_operand(onnx_text(product->op_type)) - 1] = made->name;
     return 0;
 }
 
