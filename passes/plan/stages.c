@@ -233,12 +233,25 @@ static unsigned axes_lacking(const struct mesh *mesh, int coordinate) {
     return lacking;
 }
 
+/* Nodes that are recomputed also where they are split. One that follows from an input is not: a split takes a part of
+ * the input, by a node that one stage alone has (pass redist). */
+static bool *find_own(const struct graph *graph) {
+    bool *own = stage_recomputed(graph);
+    GRAPH_EACH_ID(graph, id, const struct node *node) {
+        for (int k = 0; k < node->ninputs; k++) {
+            const struct tensor *t = node->inputs[k] < 0 ? NULL : &graph->tensors.at[node->inputs[k]];
+            if (t && (t->kind == TENSOR_INPUT || (t->kind == TENSOR_VALUE && !own[t->producer]))) own[id] = false;
+        }
+    }
+    return own;
+}
+
 unsigned *stages_lacking(const struct draft *draft) {
     const struct graph *graph = draft->graph;
-    const bool *recomputed = stage_recomputed(graph);
+    const bool *recomputed = stage_recomputed(graph), *own = find_own(graph);
     unsigned *lacking = ARENA_ARRAY(graph->arena, unsigned, graph->nodes.n + 1);
     GRAPH_EACH_ID_BACK(graph, id, const struct node *node) {
-        if (!recomputed[id]) lacking[id] = axes_lacking(&graph->mesh, draft_coordinate(draft, draft->stage[id]));
+        if (!own[id]) lacking[id] |= axes_lacking(&graph->mesh, draft_coordinate(draft, draft->stage[id]));
         for (int k = 0; k < node->ninputs; k++) {
             const int producer = node->inputs[k] < 0 ? -1 : graph->tensors.at[node->inputs[k]].producer;
             if (producer >= 0 && recomputed[producer]) lacking[producer] |= lacking[id];
