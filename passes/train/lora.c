@@ -465,6 +465,7 @@ int lora_name_stacks(const struct graph *graph, struct lora_given *given, int n,
                               (long long)rows, (long long)r);
         stack->name = parameter, stack->wraps = -1;
         stack->rule = *rule, stack->count = rows / r;
+        stack->rules = NULL; /* the model may be imported again, for its caches */
     }
     return 0;
 }

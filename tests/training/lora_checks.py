@@ -24,6 +24,7 @@ from train import tensors_of
 
 with needed():
     import numpy as np
+    import onnx.helper
 
 LOSS = ["--loss", "cross_entropy:logits=logits,labels=labels"]
 WRITER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../samples/generate/writer.onnx")
@@ -129,7 +130,28 @@ def sets(rankc, work, _):
     return f"{worst:.1e}"
 
 
+def check_open_sizes(rankc, work):
+    """A model of open sizes is imported more than once, and its stack is adapted once."""
+    value, w = onnx.helper.make_tensor_value_info, np.ones((3, 4, 5), "f4")
+    graph = onnx.helper.make_graph([onnx.helper.make_node("MatMul", ["x", "experts.up"], ["y"])], "g", [value("x", 1, (3, "n", 4))],
+                                   [value("y", 1, (3, "n", 5))], [onnx.helper.make_tensor("experts.up", 1, w.shape, w.ravel())])
+    onnx.save(onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 18)], ir_version=8), f"{work}/open.onnx")
+    os.mkdir(f"{work}/ones")
+    with open(f"{work}/ones/adapter_config.json", "w", encoding="utf-8") as file:
+        json.dump({"peft_type": "LORA", "r": 2, "lora_alpha": 2, "target_parameters": ["experts.up"]}, file)
+    header = json.dumps({f"base_model.model.experts.lora_{letter}.weight": {"dtype": "F32", "shape": shape, "data_offsets": offsets}
+                         for letter, shape, offsets in (("A", [6, 4], [0, 96]), ("B", [5, 6], [96, 216]))}).encode()
+    with open(f"{work}/ones/adapter_model.safetensors", "wb") as file:
+        file.write(len(header).to_bytes(8, "little") + header + np.ones(54, "f4").tobytes())
+    call(rankc, "compile", f"{work}/open.onnx", "-o", f"{work}/open", "-q", "--dim", "n=1..7", "--adapter", f"{work}/ones")
+    np.save(f"{work}/x.npy", np.ones((3, 2, 4), "f4"))
+    call(rankc, "run", f"{work}/open", "--input", f"x={work}/x.npy", "--output-dir", f"{work}/y", "-q")
+    y = np.load(f"{work}/y/y.npy")
+    expect((y == 4 * (1 + 2)).all(), f"{y}")
+
+
 def own(rankc, work, _):
+    check_open_sizes(rankc, work)
     case, start = "mixtral/own", f"{folder_of('mixtral/own')}/trained-1"
     model = f"{model_of(case)}/model.onnx"
     call(rankc, "ckpt", "to-peft", checkpoint_of(rankc, case, "one", [], work), f"{work}/written", "-q")
