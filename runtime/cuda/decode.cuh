@@ -101,9 +101,10 @@ static __device__ rt_best find_best(const float *scores, int64_t n) {
     return rt_block_fold(best, rt_better_of());
 }
 
-/* Numbers in the order of floats. */
+/* Numbers in the order of floats, of which -0 is 0. */
 static __device__ uint32_t key_of(float score) {
     uint32_t bits;
+    score += 0.0f;
     memcpy(&bits, &score, sizeof bits);
     return bits >> 31 ? ~bits : bits | 0x80000000u;
 }
