@@ -187,7 +187,7 @@ static int join_by_name(struct rt *rt, const struct rt_options *options, const c
     const bool self = strcmp(name, "self") == 0, shm = strcmp(name, "shm") == 0;
     if (strcmp(name, "mpi") == 0 || (strcmp(name, "auto") == 0 && mpi_spans_hosts(rt, options))) return rt_join_mpi(rt);
     if (!self && !shm && strcmp(name, "auto") != 0)
-        return rt_fail_code(rt, RT_ERROR_USAGE, RT_CODE_USAGE, "transport '%s' is not available here", name);
+        return rt_fail(rt, RT_ERROR_USAGE, "transport '%s' is not available here", name);
     if (!self && fd) return join_launched(rt, fd);
     if (self && rt->world > 1)
         return rt_fail_code(rt, RT_ERROR_USAGE, RT_CODE_WORLD,

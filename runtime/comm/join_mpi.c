@@ -101,7 +101,7 @@ int rt_adopt_mpi(struct rt *rt, const struct rt_options *options) {
     const char *name = options->comm;
     char why[320];
     if (name && strcmp(name, "auto") != 0 && strcmp(name, "mpi") != 0)
-        return rt_fail_code(rt, RT_ERROR_USAGE, RT_CODE_USAGE, "transport '%s' with a caller's MPI communicator", name);
+        return rt_fail(rt, RT_ERROR_USAGE, "transport '%s' with a caller's MPI communicator", name);
     const int status = rt_mpi_job_open(&rt->internal->mpi, options->mpi_comm, why, sizeof why);
     if (status) return fail_callers(rt, status, why);
     rt->rank = rt_mpi_job_rank(rt->internal->mpi);
@@ -111,10 +111,10 @@ int rt_adopt_mpi(struct rt *rt, const struct rt_options *options) {
 
 int rt_check_mpi_threads(struct rt *rt) {
     if (!rt->internal->mpi || !rt_mpi_job_single(rt->internal->mpi) || rt->threads == 1) return RT_OK;
-    return rt_fail_code(rt, RT_ERROR_USAGE, RT_CODE_USAGE,
-                        "MPI was initialised with MPI_THREAD_SINGLE, but the kernels of this rank use %d threads: call "
-                        "MPI_Init_thread with MPI_THREAD_FUNNELED, or set options.threads to 1",
-                        rt->threads);
+    return rt_fail(rt, RT_ERROR_USAGE,
+                   "MPI was initialised with MPI_THREAD_SINGLE, but the kernels of this rank use %d threads: call "
+                   "MPI_Init_thread with MPI_THREAD_FUNNELED, or set options.threads to 1",
+                   rt->threads);
 }
 
 /* MPI of the launcher, which must count the ranks as the launcher's variables do. */

@@ -81,15 +81,14 @@ const unsigned char *rt_value_at(const struct rt *rt, const struct rt_value_plac
 
 int rt_fail_input(struct rt *rt, int input) {
     const int gradient = input - rt->program->ninputs;
-    if (gradient >= 0)
-        return rt_fail_code(rt, RT_ERROR_USAGE, RT_CODE_USAGE, "the gradient of output %d is NULL", gradient);
+    if (gradient >= 0) return rt_fail(rt, RT_ERROR_USAGE, "the gradient of output %d is NULL", gradient);
     struct rt_json_document *manifest = read_manifest(rt->internal);
     const struct rt_json *port = manifest ? rt_json_item(rt_json_root(manifest), "inputs", input) : NULL;
     const char *name = port ? rt_json_text(rt_json_member(port, "name")) : NULL;
     if (name)
-        rt_fail_code(rt, RT_ERROR_USAGE, RT_CODE_USAGE, "input %d, '%s', is NULL", input, rt_quote_text(name).text);
+        rt_fail(rt, RT_ERROR_USAGE, "input %d, '%s', is NULL", input, rt_quote_text(name).text);
     else
-        rt_fail_code(rt, RT_ERROR_USAGE, RT_CODE_USAGE, "input %d is NULL", input);
+        rt_fail(rt, RT_ERROR_USAGE, "input %d is NULL", input);
     rt_json_free(manifest);
     return RT_ERROR_USAGE;
 }

@@ -69,7 +69,7 @@ int rt_fail_memory(struct rt *rt) {
 
 int rt_refuse_null(struct rt *rt, const char *argument) {
     if (!rt) return rt_fail_open(RT_ERROR_USAGE, RT_CODE_USAGE, "%s is NULL", argument);
-    return rt_fail_code(rt, RT_ERROR_USAGE, RT_CODE_USAGE, "%s is NULL", argument);
+    return rt_fail(rt, RT_ERROR_USAGE, "%s is NULL", argument);
 }
 
 int rt_status_of_exit(enum exit_code exit) {
@@ -129,11 +129,10 @@ bool rt_error_agreed(const struct rt *rt) {
 static int check_program(struct rt *rt) {
     const struct rt_program *program = rt->program;
     if (program->format != RT_FORMAT)
-        return rt_fail_code(rt, RT_ERROR_MISMATCH, RT_CODE_FORMAT,
-                            "the program has format %d, but this runtime needs format %d", program->format, RT_FORMAT);
+        return rt_fail(rt, RT_ERROR_MISMATCH, "the program has format %d, but this runtime needs format %d",
+                       program->format, RT_FORMAT);
     if (program->plan_ngpus < 1 || rt_mesh_shards(&program->mesh) != program->plan_ngpus)
-        return rt_fail_code(rt, RT_ERROR_MISMATCH, RT_CODE_FORMAT,
-                            "the program's mesh does not match its number of ranks");
+        return rt_fail(rt, RT_ERROR_MISMATCH, "the program's mesh does not match its number of ranks");
     return RT_OK;
 }
 
@@ -277,9 +276,9 @@ static int set_threads(struct rt *rt, int threads) {
 
 static int select_kernels(struct rt *rt, const char *name) {
     if (rt_kernels_select(rt, name) < 0)
-        return rt_fail_code(rt, RT_ERROR_USAGE, RT_CODE_USAGE, "unknown kernel set '%s' (auto, reference, tf32)", name);
+        return rt_fail(rt, RT_ERROR_USAGE, "unknown kernel set '%s' (auto, reference, tf32)", name);
     if (!rt->tf32 || rt->program->device->remote) return RT_OK;
-    return rt_fail_code(rt, RT_ERROR_USAGE, RT_CODE_USAGE, "kernel set tf32 needs a GPU: compile with --target cuda");
+    return rt_fail(rt, RT_ERROR_USAGE, "kernel set tf32 needs a GPU: compile with --target cuda");
 }
 
 static int meet(struct rt *rt) {
@@ -289,9 +288,8 @@ static int meet(struct rt *rt) {
 static int open_device(struct rt *rt, const struct rt_options *options) {
     if (rt->program->device->remote || (!options->nccl_comm && !options->cuda_stream))
         return rt->program->device->open(rt, options);
-    return rt_fail_code(rt, RT_ERROR_USAGE, RT_CODE_USAGE,
-                        "a caller's %s is for programs that were compiled with --target cuda",
-                        options->nccl_comm ? "NCCL communicator" : "stream");
+    return rt_fail(rt, RT_ERROR_USAGE, "a caller's %s is for programs that were compiled with --target cuda",
+                   options->nccl_comm ? "NCCL communicator" : "stream");
 }
 
 /* Of the caller's options, what must be the same on all ranks. */
@@ -318,7 +316,7 @@ static int check_options(struct rt *rt, const struct rt_options *options) {
                            : options->world < 0      ? "world"
                                                      : NULL;
     if (!negative) return RT_OK;
-    return rt_fail_code(rt, RT_ERROR_USAGE, RT_CODE_USAGE, "options.%s is negative", negative);
+    return rt_fail(rt, RT_ERROR_USAGE, "options.%s is negative", negative);
 }
 
 static int open_rank(struct rt *rt, const struct rt_options *options, struct rt_agreed *agreed) {
@@ -434,9 +432,9 @@ static bool is_used(struct rt *rt) {
 
 int rt_refuse_close(struct rt *rt) {
     rt->internal->misclosed = false;
-    return rt_fail_code(rt, RT_ERROR_USAGE, RT_CODE_USAGE,
-                        "the rank was closed while it is used: rt_run_threads closes its ranks, and a function that a "
-                        "step calls closes none");
+    return rt_fail(rt, RT_ERROR_USAGE,
+                   "the rank was closed while it is used: rt_run_threads closes its ranks, and a function that a "
+                   "step calls closes none");
 }
 
 /* The two communicators may be the same object. */

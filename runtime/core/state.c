@@ -93,7 +93,7 @@ static int visit(struct rt *rt, int64_t rows, unsigned char *file, run_fn *run, 
 
 static int name_file(struct rt *rt, const char *directory, char *path) {
     if (snprintf(path, PATH_MAX, "%s/state-%d", directory, rt->rank) < PATH_MAX) return RT_OK;
-    return rt_fail_code(rt, RT_ERROR_USAGE, RT_CODE_USAGE, "the path of the directory is too long");
+    return rt_fail(rt, RT_ERROR_USAGE, "the path of the directory is too long");
 }
 
 static void begin_header(const struct rt *rt, struct header *header) {
@@ -136,9 +136,9 @@ static int take_file(struct rt *rt, const char *path, const unsigned char *at, i
     begin_header(rt, &own);
     if (memcmp(header.magic, own.magic, sizeof own.magic) != 0 || memcmp(header.key, own.key, sizeof own.key) != 0 ||
         header.rank != own.rank || header.world != own.world)
-        return rt_fail_code(rt, RT_ERROR_MISMATCH, RT_CODE_FORMAT, "%s is the state of another program or rank", path);
+        return rt_fail(rt, RT_ERROR_MISMATCH, "%s is the state of another program or rank", path);
     if (header.adapter != own.adapter)
-        return rt_fail_code(rt, RT_ERROR_MISMATCH, RT_CODE_FORMAT, "%s was computed with another adapter", path);
+        return rt_fail(rt, RT_ERROR_MISMATCH, "%s was computed with another adapter", path);
     const int64_t rows = s < 0 ? 0 : header.sizes[s];
     if (rows < 0 || rows > rt_state_capacity(rt))
         return rt_fail_code(rt, RT_ERROR_INPUT, RT_CODE_FORMAT, "%s has %" PRId64 " rows", path, rows);
@@ -163,8 +163,7 @@ int rt_state_restore(struct rt *rt, const char *directory) {
     struct rt_file_info info;
     struct rt_reason why;
     RT_TRY(name_file(rt, directory, path));
-    if (!rt_file_map(path, &at, &info, &why))
-        return rt_fail_code(rt, RT_ERROR_SYSTEM, RT_CODE_OPEN, "%s: %s", path, why.text);
+    if (!rt_file_map(path, &at, &info, &why)) return rt_fail(rt, RT_ERROR_SYSTEM, "%s: %s", path, why.text);
     int status = take_file(rt, path, at, at ? info.bytes : 0);
     if (!status) status = rt->program->device->finish(rt);
     rt_file_unmap(at, info.bytes);

@@ -8,7 +8,7 @@
 #pragma GCC diagnostic ignored "-Wunused-parameter" /* functions of one table have the parameters of all */
 
 static int refuse_number(struct rt *rt, const char *what, double number) {
-    return rt_fail_code(rt, RT_ERROR_USAGE, RT_CODE_USAGE, "%s cannot be %g", what, number);
+    return rt_fail(rt, RT_ERROR_USAGE, "%s cannot be %g", what, number);
 }
 
 int rt_set_learning_rate(struct rt *rt, double lr) {
@@ -34,15 +34,15 @@ int rt_set_accumulate(struct rt *rt, int micro_batches) {
     if (micro_batches < 1) return refuse_number(rt, "the number of micro-batches", micro_batches);
     const struct rt_training *training = rt->program->training;
     if (!training || (micro_batches > 1 && training->accumulate == 1))
-        return rt_fail_code(
-            rt, RT_ERROR_MISMATCH, RT_CODE_FORMAT,
+        return rt_fail(
+            rt, RT_ERROR_MISMATCH,
             "the program was compiled for steps of one micro-batch: it has no memory to accumulate gradients; compile "
             "with --accumulate");
     const struct rt_schedule *schedule = &rt->rank_class->schedule;
     if (!rt_schedule_allows(schedule, micro_batches))
-        return rt_fail_code(rt, RT_ERROR_MISMATCH, RT_CODE_FORMAT,
-                            "the program's schedule does not allow %d micro-batches per step: it is made for %s%d",
-                            micro_batches, schedule->repeats ? "at least " : "", schedule->micro_batches);
+        return rt_fail(rt, RT_ERROR_MISMATCH,
+                       "the program's schedule does not allow %d micro-batches per step: it is made for %s%d",
+                       micro_batches, schedule->repeats ? "at least " : "", schedule->micro_batches);
     double *losses = realloc(rt->internal->losses, (size_t)micro_batches * 2 * sizeof *losses);
     if (!losses) return rt_fail_memory(rt);
     rt->internal->losses = losses;
@@ -128,24 +128,23 @@ double rt_metric(struct rt *rt, enum rt_metric metric) {
 static int check_trains(struct rt *rt) {
     RT_NEEDS(rt, rt);
     if (rt->program->training) return RT_OK;
-    return rt_fail_code(rt, RT_ERROR_USAGE, RT_CODE_USAGE, "the program was not compiled to train");
+    return rt_fail(rt, RT_ERROR_USAGE, "the program was not compiled to train");
 }
 
 /* Also checks that the program has no loss of its own if `module`, else that it has one. */
 static int check_kind(struct rt *rt, bool module) {
     RT_TRY(check_trains(rt));
     if ((rt->program->training->seeds > 0) == module) return RT_OK;
-    return rt_fail_code(rt, RT_ERROR_USAGE, RT_CODE_USAGE,
-                        module ? "the program computes the loss itself: call its training step"
-                               : "the program does not compute the loss: call its forward and backward functions");
+    return rt_fail(rt, RT_ERROR_USAGE,
+                   module ? "the program computes the loss itself: call its training step"
+                          : "the program does not compute the loss: call its forward and backward functions");
 }
 
 /* Checks that gradients have not been overwritten since they were computed. */
 static int check_gradients(struct rt *rt) {
     RT_TRY(check_trains(rt));
     if (!rt->internal->lost) return RT_OK;
-    return rt_fail_code(rt, RT_ERROR_USAGE, RT_CODE_USAGE,
-                        "an inference step has overwritten the gradients: compute them again");
+    return rt_fail(rt, RT_ERROR_USAGE, "an inference step has overwritten the gradients: compute them again");
 }
 
 /* A call of the training functions. Inputs come by micro-batch (samples) or in tensors of the whole step (batch); both
@@ -479,8 +478,8 @@ int rt_backward(struct rt *rt, const void *const *output_gradients, void *const 
     RT_TRY(check_kind(rt, true));
     RT_NEEDS(rt, output_gradients);
     if (rt->internal->summed)
-        return rt_fail_code(rt, RT_ERROR_USAGE, RT_CODE_USAGE,
-                            "the gradients were already reduced: set them to zero before the next backward");
+        return rt_fail(rt, RT_ERROR_USAGE,
+                       "the gradients were already reduced: set them to zero before the next backward");
     return run_module(rt, PHASE_BACKWARD, output_gradients, input_gradients);
 }
 
@@ -515,9 +514,9 @@ int rt_clip_gnorm(struct rt *rt, double most, double *norm) {
 int rt_optimizer_step(struct rt *rt) {
     RT_TRY(check_trains(rt));
     if (!rt->internal->computed)
-        return rt_fail_code(rt, RT_ERROR_USAGE, RT_CODE_USAGE,
-                            "there are no gradients: none were computed since they were set to zero or the parameters "
-                            "updated");
+        return rt_fail(rt, RT_ERROR_USAGE,
+                       "there are no gradients: none were computed since they were set to zero or the parameters "
+                       "updated");
     RT_TRY(check_gradients(rt));
     const int threads = rt_begin_step(rt);
     return rt_end_step(rt, threads, run_later(rt, UPDATE));

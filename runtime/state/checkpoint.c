@@ -16,7 +16,7 @@ int checkpoint_unwritten(struct rt *rt, const struct rt_reason *why) {
 
 static int check_path(struct rt *rt, int length) {
     if (length < PATH_MAX) return RT_OK;
-    return rt_fail_code(rt, RT_ERROR_SYSTEM, RT_CODE_OPEN, "the name of the checkpoint is too long");
+    return rt_fail(rt, RT_ERROR_SYSTEM, "the name of the checkpoint is too long");
 }
 
 int checkpoint_path(struct rt *rt, struct checkpoint_path *out, const char *directory, const char *prefix, int64_t step,
@@ -155,7 +155,7 @@ static int list_kind(struct kept_list *list, struct rt *rt, enum rt_saved_kind k
         if (!place(list, rt, kept, kind, index)) break;
     }
     if (index == count) return RT_OK;
-    return rt_fail_code(rt, RT_ERROR_MISMATCH, RT_CODE_FORMAT, "manifest.json belongs to another program");
+    return rt_fail(rt, RT_ERROR_MISMATCH, "manifest.json belongs to another program");
 }
 
 static int by_name(const void *a, const void *b) {

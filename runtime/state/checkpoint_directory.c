@@ -45,7 +45,7 @@ int checkpoint_open(struct rt *rt, struct checkpoint_directory *out, const char 
     if (create && out->fd >= 0) sync_above(out->fd);
     if (out->fd >= 0) return RT_OK;
     if (create || errno != ENOENT) return fail_path(rt, RT_CODE_OPEN, "open", path);
-    return rt_fail_code(rt, RT_ERROR_SYSTEM, RT_CODE_OPEN, "'%s' contains no checkpoint", rt_quote_text(path).text);
+    return rt_fail(rt, RT_ERROR_SYSTEM, "'%s' contains no checkpoint", rt_quote_text(path).text);
 }
 
 int checkpoint_enter(struct rt *rt, const struct checkpoint_directory *directory, const struct checkpoint_path *path,
@@ -190,8 +190,7 @@ int rt_thin_checkpoints_but(struct rt *rt, int64_t step, int most, int64_t spare
     RT_NEEDS(rt, rt);
     const struct checkpoint_directory *directory = rt->internal->checkpoints;
     if (!directory || most < 1)
-        return rt_fail_code(rt, RT_ERROR_USAGE, RT_CODE_USAGE,
-                            "this rank does not hold the lock of a checkpoint directory");
+        return rt_fail(rt, RT_ERROR_USAGE, "this rank does not hold the lock of a checkpoint directory");
     int64_t oldest = step + 1;
     for (int i = 0; i < most && oldest >= 0; i++) oldest = checkpoint_before(directory, oldest);
     while (oldest >= 0 && (oldest = checkpoint_before(directory, oldest)) >= 0)
@@ -204,8 +203,8 @@ static int refuse_busy(struct rt *rt, const char *path, const struct rt_lock_own
     if (owner)
         snprintf(who, sizeof who, ": process %ld on %s since %s", owner->process, rt_quote_text(owner->host).text,
                  rt_quote_text(owner->since).text);
-    return rt_fail_code(rt, RT_ERROR_BUSY, RT_CODE_BUSY, "another run uses the checkpoint directory '%s'%s",
-                        rt_quote_text(path).text, who);
+    return rt_fail(rt, RT_ERROR_BUSY, "another run uses the checkpoint directory '%s'%s", rt_quote_text(path).text,
+                   who);
 }
 
 /* Waits a moment and returns true if the lock may be free soon: its owner is ending, or has not written its record

@@ -55,8 +55,8 @@ static int find_number(struct rt *rt, const char *which, int64_t *step) {
     const bool number = which[0] >= '0' && which[0] <= '9' && strlen(which) <= 18;
     *step = number ? strtoll(which, &end, 10) : -1;
     if (*step >= 0 && !*end) return RT_OK;
-    return rt_fail_code(rt, RT_ERROR_USAGE, RT_CODE_USAGE,
-                        "a checkpoint must be 'latest' or the number of a step, not '%s'", rt_quote_text(which).text);
+    return rt_fail(rt, RT_ERROR_USAGE, "a checkpoint must be 'latest' or the number of a step, not '%s'",
+                   rt_quote_text(which).text);
 }
 
 /* *step: the newest checkpoint of a step below `below`, as rank 0 sees it; -1: none. Collective. */
@@ -71,8 +71,7 @@ static int choose(struct loading *l, const char *which, int64_t *step) {
     if (!l->latest) return find_number(l->rt, which, step);
     RT_TRY(find_before(l, INT64_MAX, step));
     if (*step >= 0) return RT_OK;
-    return rt_fail_code(l->rt, RT_ERROR_SYSTEM, RT_CODE_OPEN, "'%s' contains no checkpoint",
-                        rt_quote_text(l->directory.path).text);
+    return rt_fail(l->rt, RT_ERROR_SYSTEM, "'%s' contains no checkpoint", rt_quote_text(l->directory.path).text);
 }
 
 static void leave(struct loading *l) {

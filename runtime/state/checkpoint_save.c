@@ -328,9 +328,8 @@ static int check_call(struct rt *rt, const char *directory, const struct rt_posi
     RT_NEEDS(rt, directory);
     RT_NEEDS(rt, position);
     if (position->step >= 0 && position->micro_batches >= 0 && position->seed >= -1) return RT_OK;
-    return rt_fail_code(rt, RT_ERROR_USAGE, RT_CODE_USAGE,
-                        "a checkpoint cannot have step %lld, %lld micro-batches and seed %lld",
-                        (long long)position->step, (long long)position->micro_batches, (long long)position->seed);
+    return rt_fail(rt, RT_ERROR_USAGE, "a checkpoint cannot have step %lld, %lld micro-batches and seed %lld",
+                   (long long)position->step, (long long)position->micro_batches, (long long)position->seed);
 }
 
 int rt_save(struct rt *rt, const char *directory, const struct rt_position *position) {

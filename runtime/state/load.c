@@ -54,8 +54,7 @@ static struct slice_path path_of(int64_t shard) {
 static const struct rt_report modified = {RT_CODE_SOURCE_CHANGED, EXIT_MISMATCH};
 
 static int fail_manifest(struct rt *rt) {
-    return rt_fail_code(rt, RT_ERROR_MISMATCH, RT_CODE_FORMAT, "manifest.json belongs to another program than '%s'",
-                        rt->program->name);
+    return rt_fail(rt, RT_ERROR_MISMATCH, "manifest.json belongs to another program than '%s'", rt->program->name);
 }
 
 /* Two programs may be linked whose functions have the same names: those of one are then called for the directory of the
@@ -79,8 +78,7 @@ int rt_manifest_read(struct rt *rt, struct rt_json_document **manifest) {
     *manifest = rt_sealed_read(rt->internal->directory, "manifest.json", &intact, &why);
     if (!*manifest) return rt_fail_reason(rt, NULL, modified, &why);
     if (!rt_json_int(rt_json_member(rt_json_root(*manifest), "format"), &format) || format != RT_MANIFEST_FORMAT)
-        return rt_fail_code(rt, RT_ERROR_MISMATCH, RT_CODE_FORMAT, "the format of manifest.json is not %d",
-                            RT_MANIFEST_FORMAT);
+        return rt_fail(rt, RT_ERROR_MISMATCH, "the format of manifest.json is not %d", RT_MANIFEST_FORMAT);
     if (intact) return check_program(rt, rt_json_root(*manifest));
     rt_sealed_refuse("manifest.json", &why);
     return rt_fail_reason(rt, NULL, modified, &why);
@@ -285,8 +283,8 @@ static int fail_reason(struct rt *rt, const char *what, const struct rt_reason *
 /* Of a file in the program's directory. */
 static int fail_own(struct rt *rt, const char *name, const struct rt_reason *why) {
     if (why->kind != RT_REASON_SYSTEM) return fail_reason(rt, name, why);
-    return rt_fail_code(rt, RT_ERROR_SYSTEM, RT_CODE_OPEN, "%s, in the program's directory '%s'", why->text,
-                        rt_quote_text(rt->internal->directory).text);
+    return rt_fail(rt, RT_ERROR_SYSTEM, "%s, in the program's directory '%s'", why->text,
+                   rt_quote_text(rt->internal->directory).text);
 }
 
 /* Sources */
@@ -358,8 +356,8 @@ static int open_sources(struct loader *loader, const struct rt_json *root) {
     int64_t format;
     if (!rt_json_int(rt_json_member(root, "format"), &format) || format != 1 || !files ||
         files->kind != RT_JSON_ARRAY || files->count < loader->nsources)
-        return rt_fail_code(loader->rt, RT_ERROR_MISMATCH, RT_CODE_FORMAT,
-                            "the format of location.json is not 1, or it lists fewer files than the program reads");
+        return rt_fail(loader->rt, RT_ERROR_MISMATCH,
+                       "the format of location.json is not 1, or it lists fewer files than the program reads");
     RT_TRY(check_location(loader->rt, files));
     int i = 0;
     for (const struct rt_json *entry = files->first; entry && i < loader->nsources; entry = entry->next, i++)
@@ -432,8 +430,7 @@ static int check_weight(struct loader *loader, struct load *load, const struct r
     struct rt *rt = loader->rt;
     struct load_part *part = &load->part;
     if (!find_load(load, loader, weight, w))
-        return rt_fail_code(rt, RT_ERROR_MISMATCH, RT_CODE_FORMAT,
-                            "weight %d of the program does not fit in the arena of weights", w);
+        return rt_fail(rt, RT_ERROR_MISMATCH, "weight %d of the program does not fit in the arena of weights", w);
     part->dst = load->staged ? loader->staging : rt->arena[load->stored.arena] + load->stored.at;
     part->file = slices;
     if (slices || !is_stored(weight) || !loader->reads) return RT_OK;
@@ -603,16 +600,15 @@ static int fail_name(struct rt *rt, const char *name) {
     if (near) snprintf(meant, sizeof meant, " (did you mean '%s'?)", rt_quote_text(near).text);
     for (int i = 0; i < program->nadapters && length < sizeof text; i++)
         length += (size_t)snprintf(text + length, sizeof text - length, "%s, ", program->adapters[i]);
-    return rt_fail_code(rt, RT_ERROR_USAGE, RT_CODE_USAGE, "the program has no adapter '%s'%s: it has %.200s%s",
-                        rt_quote_text(name).text, meant, text, no_adapter);
+    return rt_fail(rt, RT_ERROR_USAGE, "the program has no adapter '%s'%s: it has %.200s%s", rt_quote_text(name).text,
+                   meant, text, no_adapter);
 }
 
 int rt_take_adapter(struct rt *rt, const char *name) {
     const struct rt_program *program = rt->program;
     int i = 0;
     if (name && !program->nadapters)
-        return rt_fail_code(rt, RT_ERROR_USAGE, RT_CODE_USAGE,
-                            "the program chooses among no adapters: compile it with --adapter DIR");
+        return rt_fail(rt, RT_ERROR_USAGE, "the program chooses among no adapters: compile it with --adapter DIR");
     while (name && i < program->nadapters && strcmp(program->adapters[i], name) != 0) i++;
     if (name && i == program->nadapters && strcmp(name, no_adapter) != 0) return fail_name(rt, name);
     rt->internal->adapter = i < program->nadapters ? i : -1;
