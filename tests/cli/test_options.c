@@ -1,9 +1,4 @@
 /* The command line, parsed: what is accepted, how it is typed, and what is refused with which code. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,6 +7,7 @@
 #include <unistd.h>
 
 #include "frontend/options/options.h"
+#include "tests/test.h"
 
 struct parsed {
     struct arena arena;
@@ -52,7 +48,6 @@ static void assert_refused(struct parsed *p, int code, enum exit_code exit, cons
     } while (0)
 
 static void defaults_are_those_of_the_table(void **state) {
-    (void)state;
     PARSE(p, "compile", "m.onnx");
     assert_int_equal(p.status, 0);
     assert_int_equal(p.options.verb, VERB_COMPILE);
@@ -71,7 +66,6 @@ static void defaults_are_those_of_the_table(void **state) {
 }
 
 static void values_are_attached_or_follow(void **state) {
-    (void)state;
     PARSE(p, "compile", "-oA", "--instance-name=b=c", "--plan-ngpus", "4", "--pas", "tp", "-v", "--", "--odd.onnx");
     assert_int_equal(p.status, 0);
     assert_string_equal(p.options.output, "A");
@@ -83,7 +77,6 @@ static void values_are_attached_or_follow(void **state) {
 }
 
 static void a_policy_of_one_axis_takes_all_devices_of_a_unit(void **state) {
-    (void)state;
     PARSE(p, "plan", "m.onnx", "--pas", "tp", "--plan-ngpus=2", "--runtime-ngpus=6");
     assert_int_equal(p.status, 0);
     assert_int_equal(p.options.decisions.mesh.naxes, 1);
@@ -94,7 +87,6 @@ static void a_policy_of_one_axis_takes_all_devices_of_a_unit(void **state) {
 }
 
 static void a_named_mesh_gives_the_devices(void **state) {
-    (void)state;
     PARSE(p, "compile", "m.onnx", "--pas=data:data=3");
     assert_int_equal(p.status, 0);
     assert_int_equal(p.options.plan_ngpus, 3);
@@ -103,7 +95,6 @@ static void a_named_mesh_gives_the_devices(void **state) {
 }
 
 static void a_preference_is_no_axis(void **state) {
-    (void)state;
     PARSE(a, "compile", "m.onnx", "--pas=tp:prefer=memory", "--plan-ngpus=2");
     PARSE(b, "compile", "m.onnx", "--pas=tp:prefer=memory,tensor=2");
     PARSE(c, "compile", "m.onnx", "--pas=tp:tensor=2,prefer=speed");
@@ -138,7 +129,6 @@ static void a_preference_is_no_axis(void **state) {
 }
 
 static void equal_settings_have_equal_text(void **state) {
-    (void)state;
     PARSE(a, "compile", "m.onnx", "--pas=tp:tensor=2", "--dim", "s=8", "--dim=b=02");
     PARSE(b, "compile", "m.onnx", "--pas=tp", "--plan-ngpus=2", "--dim", "b=2", "--dim", "s=8");
     assert_string_equal(options_text(&a.options, OPT_PAS, &a.arena), options_text(&b.options, OPT_PAS, &b.arena));
@@ -149,7 +139,6 @@ static void equal_settings_have_equal_text(void **state) {
 }
 
 static void names_may_contain_equals_signs_where_values_cannot(void **state) {
-    (void)state;
     PARSE(p, "run", "d", "--dim", "a=b=3", "--input", "x=y=z.npy");
     assert_int_equal(p.status, 0);
     assert_string_equal(p.options.dims.all.at[0].name, "a=b");
@@ -159,7 +148,6 @@ static void names_may_contain_equals_signs_where_values_cannot(void **state) {
 }
 
 static void usage_errors_end_with_2(void **state) {
-    (void)state;
     REFUSES(200, EXIT_USAGE, "unknown verb 'compil'", "compil");
     REFUSES(200, EXIT_USAGE, "MODEL.onnx is missing", "compile");
     REFUSES(200, EXIT_USAGE, "unexpected argument 'b'", "compile", "a", "b");
@@ -179,7 +167,6 @@ static void usage_errors_end_with_2(void **state) {
 }
 
 static void bad_dimensions_are_E0201(void **state) {
-    (void)state;
     static char *const bad[] = {"b=-1", "b=1e30", "b=abc", "b=", "b", "=3", "b= 3", "b=9223372036854775808"};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
         REFUSES(201, EXIT_USAGE, "--dim must be", "compile", "m", "--dim", bad[i]);
@@ -187,7 +174,6 @@ static void bad_dimensions_are_E0201(void **state) {
 }
 
 static void shapes_are_lists_of_sizes(void **state) {
-    (void)state;
     PARSE(p, "compile", "m.onnx", "--shape", "y=1", "--shape=a=b=4,0");
     assert_int_equal(p.status, 0);
     assert_string_equal(options_text(&p.options, OPT_SHAPE, &p.arena), "a=b=4,0,y=1");
@@ -196,7 +182,6 @@ static void shapes_are_lists_of_sizes(void **state) {
 }
 
 static void bad_shapes_are_E0201(void **state) {
-    (void)state;
     static char *const bad[] = {"x", "=4", "x=", "x=4,", "x=,4", "x=4x16", "x=-1", "x=1,1,1,1,1,1,1,1,1"};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
         REFUSES(201, EXIT_USAGE, "--shape must be", "compile", "m", "--shape", bad[i]);
@@ -205,7 +190,6 @@ static void bad_shapes_are_E0201(void **state) {
 }
 
 static void bad_policies_are_E0202(void **state) {
-    (void)state;
     REFUSES(202, EXIT_USAGE, "unknown policy 'foo' (dp tp pp data", "compile", "m", "--pas", "foo");
     REFUSES(202, EXIT_USAGE, "has no setting 'tensr' (tensor)", "compile", "m", "--pas=tp:tensr=2");
     REFUSES(202, EXIT_USAGE, "has no setting 'x'", "compile", "m", "--pas=dp:x=2");
@@ -216,7 +200,6 @@ static void bad_policies_are_E0202(void **state) {
 }
 
 static void bad_rank_counts_are_E0204(void **state) {
-    (void)state;
     static char *const bad[] = {"0", "-1", "4000000000", "8x", "", "+1", " 1", "0x4", "1.0", "99999999999999999999"};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
         REFUSES(204, EXIT_USAGE, "--plan-ngpus must be", "compile", "m", "--pas=tp", "--plan-ngpus", bad[i]);
@@ -227,13 +210,11 @@ static void bad_rank_counts_are_E0204(void **state) {
 }
 
 static void what_is_not_there_yet_is_refused_with_4(void **state) {
-    (void)state;
     REFUSES(400, EXIT_UNSUPPORTED, "not supported yet: --comm nccl", "run", "m", "--comm", "nccl");
 }
 
 /* Every option of every verb: it has a field and a setter that takes some value. */
 static void no_option_is_accepted_and_ignored(void **state) {
-    (void)state;
     for (int i = 0; i < OPTIONS; i++) {
         const struct option *row = &option_rows[i];
         int verb = 0;
@@ -250,7 +231,6 @@ static void no_option_is_accepted_and_ignored(void **state) {
 
 /* Help lists every option and verb, each once. */
 static void sections_have_all(void **state) {
-    (void)state;
     int options[OPTIONS] = {0}, verbs[VERBS] = {0}, listed = 0;
     for (int i = 0; i < OPTIONS; i++) options[option_order[i]]++;
     for (int i = 0; i < VERBS; i++) verbs[verb_order[i]]++;
@@ -264,7 +244,6 @@ static void sections_have_all(void **state) {
 }
 
 static void help_needs_nothing_else(void **state) {
-    (void)state;
     PARSE(p, "compile", "--help");
     assert_int_equal(p.status, 0);
     assert_true(p.options.help);
@@ -272,7 +251,6 @@ static void help_needs_nothing_else(void **state) {
 }
 
 static void how_to_print_is_known_after_an_error(void **state) {
-    (void)state;
     PARSE(p, "compile", "--bogus", "--json", "--color=never");
     assert_int_equal(p.status, -1);
     assert_true(p.options.json);
@@ -281,12 +259,10 @@ static void how_to_print_is_known_after_an_error(void **state) {
 }
 
 static void names_from_the_user_are_printable_in_errors(void **state) {
-    (void)state;
     REFUSES(200, EXIT_USAGE, "unknown option '--\\x1b]0;x\\x07'", "compile", "m", "--\033]0;x\007");
 }
 
 static void directories_are_safe_names(void **state) {
-    (void)state;
     static const struct {
         char *model, *instance;
         const char *directory;
@@ -305,7 +281,6 @@ static void directories_are_safe_names(void **state) {
 }
 
 static void what_concerns_compiling_is_known(void **state) {
-    (void)state;
     PARSE(p, "run", "d", "--json", "--threads=2");
     assert_null(options_compiling(&p.options, &p.arena));
     PARSE(q, "run", "d", "--json", "--dim=a=1", "--shape=a=1");
@@ -317,7 +292,6 @@ static void what_concerns_compiling_is_known(void **state) {
 /* passes/plan/policy/policies.def says what policies do; the command line must know the same ones, and their axes.
  * autodist and plugin are none of them: the driver replaces them by the policy that it finds, and by manual. */
 static void the_policies_are_those_of_the_passes(void **state) {
-    (void)state;
     static const struct {
         const char *name, *axes;
     } policies[] = {
@@ -366,7 +340,6 @@ static int leave_temporary_directory(void **state) {
 }
 
 static void response_files_hold_arguments(void **state) {
-    (void)state;
     write_text("a", "compile \t 'my model.onnx'\n\"-o\" out\\ put @b\r\n");
     write_text("b", "# a comment with 'one quote, @absent and \\\n--dim=\"b\"=2 #\n --dim c#=3 # no newline");
     PARSE(p, "@a", "--", "@b");
@@ -387,7 +360,6 @@ static void assert_place(struct parsed *p, const char *where, const char *text) 
 }
 
 static void malformed_response_files_are_E0206_with_their_place(void **state) {
-    (void)state;
     write_text("a", "compile\n  m 'x");
     PARSE(quote, "@a");
     assert_place(&quote, "a:2:5", "quote");
@@ -400,7 +372,6 @@ static void malformed_response_files_are_E0206_with_their_place(void **state) {
 }
 
 static void hostile_response_files_end_soon(void **state) {
-    (void)state;
     write_text("self", "@self @self @self");
     REFUSES(206, EXIT_USAGE, "nest deeper than 8", "@self");
     write_text("a",
@@ -418,7 +389,6 @@ static void hostile_response_files_end_soon(void **state) {
 }
 
 static void only_regular_response_files_are_read(void **state) {
-    (void)state;
     assert_int_equal(mkfifo("pipe", 0600), 0);
     REFUSES(601, EXIT_SYSTEM, "cannot open 'absent'", "@absent");
     REFUSES(601, EXIT_SYSTEM, "not a regular file", "@pipe");

@@ -1,11 +1,5 @@
 /* rankc profile --target cuda: from seconds that a made-up GPU would take, the numbers of that GPU are found, and the
  * file that is printed is one that --machine takes. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #include <math.h>
 #include <stdlib.h>
@@ -14,6 +8,7 @@
 #include "frontend/cli/profile/profile_gpu.h"
 #include "frontend/cli/profile/profile.h"
 #include "passes/plan/machine/machine_file.h"
+#include "tests/test.h"
 
 static const struct gpu gpu = {.count = 1, .name = "NVIDIA H200", .memory = 150754820096, .multiprocessors = 132};
 
@@ -67,7 +62,6 @@ static void read_known(struct arena *arena, struct diags *diags, struct machine 
 }
 
 static void a_machine_is_found_from_its_times(void **state) {
-    (void)state;
     struct arena arena;
     struct diags diags;
     struct machine known;
@@ -91,7 +85,6 @@ static void a_machine_is_found_from_its_times(void **state) {
 
 /* Without a known machine, peaks are what is reached, and there is one level. */
 static void a_file_of_an_unknown_gpu_is_a_machine(void **state) {
-    (void)state;
     struct arena arena;
     struct diags diags;
     struct machine known, again;
@@ -111,7 +104,6 @@ static void a_file_of_an_unknown_gpu_is_a_machine(void **state) {
 
 /* Times that no GPU takes give a file, too. */
 static void equal_times_give_a_machine(void **state) {
-    (void)state;
     struct arena arena;
     struct diags diags;
     struct machine again;
@@ -125,7 +117,6 @@ static void equal_times_give_a_machine(void **state) {
 }
 
 static void a_gpu_is_known_by_its_model_and_memory(void **state) {
-    (void)state;
     assert_string_equal(machine_of_gpu("NVIDIA H200", 0x1p30 * 140.4), "h200");
     assert_string_equal(machine_of_gpu("NVIDIA H100 80GB HBM3", 0x1p30 * 79.2), "h100");
     assert_string_equal(machine_of_gpu("NVIDIA H100 NVL", 0x1p30 * 93.6), "h100-96");

@@ -6,12 +6,6 @@
 #ifndef TESTS_ONNX_WIRE_H
 #define TESTS_ONNX_WIRE_H
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
-
 #include <fcntl.h>
 #include <ftw.h>
 #include <signal.h>
@@ -23,6 +17,7 @@
 
 #include "frontend/read/onnx_check.h"
 #include "frontend/read/onnx_read.h"
+#include "tests/test.h"
 
 enum { FLOAT = 1, INT32 = 6, INT64 = 7, STRING = 8, BOOL = 9, FLOAT16 = 10, COMPLEX64 = 14 };
 
@@ -248,7 +243,6 @@ static inline void accepted(const struct wire *w) {
 }
 
 static inline int wire_setup(void **state) {
-    (void)state;
     arena_init(&pool, 0, NULL);
     snprintf(directory, sizeof directory, "/tmp/rankc-onnx-XXXXXX");
     return mkdtemp(directory) ? 0 : -1;
@@ -262,7 +256,6 @@ static inline int remove_entry(const char *path, const struct stat *status, int 
 }
 
 static inline int wire_teardown(void **state) {
-    (void)state;
     arena_free(&pool);
     return nftw(directory, remove_entry, 16, FTW_DEPTH | FTW_PHYS);
 }

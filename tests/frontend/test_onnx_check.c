@@ -31,7 +31,6 @@ static struct wire *versions(int64_t ir, const struct wire *graph) {
 /* ---- the model ---- */
 
 static void versions_and_imports(void **state) {
-    (void)state;
     struct wire *nothing = versions(8, NULL);
     refused(nothing, 311, EXIT_MALFORMED, "model has no graph");
     static const int64_t irs[] = {0, 2, 15, 99};
@@ -51,7 +50,6 @@ static void versions_and_imports(void **state) {
 }
 
 static void model_without_default_domain(void **state) {
-    (void)state;
     struct wire *adam = node("Adam", "x", "y"), *graph = graph_io();
     put_text(adam, 7, "ai.onnx.preview.training");
     put(graph, NODE, adam);
@@ -59,7 +57,6 @@ static void model_without_default_domain(void **state) {
 }
 
 static void graph_without_outputs(void **state) {
-    (void)state;
     struct wire *graph = message();
     put(graph, INPUT, value("x", FLOAT, DIMS(4)));
     put(graph, NODE, node("Relu", "x", "y"));
@@ -67,7 +64,6 @@ static void graph_without_outputs(void **state) {
 }
 
 static void features_that_are_ignored(void **state) {
-    (void)state;
     struct wire *noted = message();
     put_text(noted, 1, "x");
     accepted(model_of(with(graph_relu(), 14, noted)));
@@ -76,7 +72,6 @@ static void features_that_are_ignored(void **state) {
 /* ---- values ---- */
 
 static void cycles(void **state) {
-    (void)state;
     refused(model_of(GRAPH("Add x b > a", "Relu a > b", "Relu b > y")), 322, EXIT_MALFORMED,
             "cycle: node #0, which reads node #1, which reads node #0");
     refused(model_of(GRAPH("Add x y > y")), 322, EXIT_MALFORMED, "cycle: node #0, which reads node #0");
@@ -107,7 +102,6 @@ static void assert_order(struct opened *o, Onnx__NodeProto *const *nodes, int n,
 }
 
 static void nodes_out_of_order(void **state) {
-    (void)state;
     const struct wire *late = model_of(GRAPH("Relu x > a", "Add d c > y", "Relu a > b", "Relu b > c", "Neg x > d"));
     struct opened *o = sorted(late, "node #1 reads 'd' before node #4 writes it");
     assert_order(o, o->model->proto->graph->node, 5, (const char *const[]){"a", "d", "b", "c", "y"},
@@ -122,7 +116,6 @@ static void nodes_out_of_order(void **state) {
 }
 
 static void values_written_twice(void **state) {
-    (void)state;
     refused(model_of(GRAPH("Relu x > y", "Relu x > y")), 321, EXIT_MALFORMED,
             "value 'y' is written by node #0 and node #1");
     refused(model_of(GRAPH("Split x > y y")), 321, EXIT_MALFORMED, "value 'y' is written by node #0 and node #0");
@@ -134,7 +127,6 @@ static void values_written_twice(void **state) {
 }
 
 static void values_declared_twice(void **state) {
-    (void)state;
     const struct wire *w = tensor_raw("w", FLOAT, DIMS(1), "1234", 4);
     refused(model_of(with(graph_relu(), INPUT, value("x", FLOAT, DIMS(4)))), 321, EXIT_MALFORMED,
             "input 'x' is given twice");
@@ -144,19 +136,16 @@ static void values_declared_twice(void **state) {
 }
 
 static void values_that_nobody_writes(void **state) {
-    (void)state;
     refused(model_of(GRAPH("Relu zzz > y")), 324, EXIT_MALFORMED, "node #0 Relu input 0 'zzz' is not defined");
     refused(model_of(GRAPH("Relu x > z")), 325, EXIT_MALFORMED, "graph output 'y' is not produced");
 }
 
 static void inputs_without_name(void **state) {
-    (void)state;
     refused(model_of(with(graph_relu(), INPUT, value("", FLOAT, DIMS(4)))), 338, EXIT_MALFORMED, "input 1 has no name");
 }
 
 /* What is supported is the importer's to say; the reader accepts every type and can name it. */
 static void types_that_are_not_tensors(void **state) {
-    (void)state;
     static const struct {
         unsigned field;
         const char *text;
@@ -175,7 +164,6 @@ static void types_that_are_not_tensors(void **state) {
 }
 
 static void initializer_unlike_its_input(void **state) {
-    (void)state;
     struct wire *graph = graph_relu(), *fits = graph_relu();
     put(graph, INPUT, value("w", FLOAT, DIMS(2)));
     put(graph, INITIALIZER, tensor_raw("w", FLOAT, DIMS(1), "1234", 4));
@@ -207,7 +195,6 @@ static struct wire *branch_reading(const char *inputs) {
 }
 
 static void subgraphs_see_outer_values(void **state) {
-    (void)state;
     accepted(model_if(branch_reading("x"), NULL, NULL));
     accepted(model_if(branch_reading("a"), (const char *const[]){"a", NULL}, NULL));
     refused(model_if(branch_reading("a"), NULL, NULL), 324, EXIT_MALFORMED, "input 0 'a' is not defined");
@@ -230,7 +217,6 @@ static void subgraphs_see_outer_values(void **state) {
 }
 
 static void places_name_the_subgraph(void **state) {
-    (void)state;
     struct wire *branch = branch_reading("a");
     put_text(branch, 2, "body");
     struct opened *o = open_wire(model_if(branch, NULL, NULL));
@@ -264,7 +250,6 @@ static struct wire *attribute_int(const char *name, int type, unsigned field) {
                           (struct wire *const[]){__VA_ARGS__})
 
 static void op_types(void **state) {
-    (void)state;
     refused(model_of(with(graph_io(), NODE, node("", "x", "y"))), 311, EXIT_MALFORMED, "node #0 has no op_type");
     refused(model_of(with(graph_io(), NODE, node("Re\xfflu", "x", "y"))), 313, EXIT_MALFORMED, "not UTF-8");
     struct wire *graph = message();
@@ -275,7 +260,6 @@ static void op_types(void **state) {
 }
 
 static void attributes_given_twice(void **state) {
-    (void)state;
     refused(ATTRIBUTES(attribute_int("k", 2, 3), attribute_int("j", 2, 3), attribute_int("k", 2, 3)), 333,
             EXIT_MALFORMED, "attribute 'k' is given twice");
     struct wire *many[41];
@@ -285,7 +269,6 @@ static void attributes_given_twice(void **state) {
 }
 
 static void attribute_types_and_values(void **state) {
-    (void)state;
     struct wire *float_as_ints = attribute("k", 7), *two = attribute_int("k", 2, 3);
     put_float(float_as_ints, 2, 1);
     put_float(two, 2, 1);
@@ -302,7 +285,6 @@ static void attribute_types_and_values(void **state) {
 }
 
 static void references_outside_a_function(void **state) {
-    (void)state;
     struct wire *reference = attribute("k", 2);
     put_text(reference, 21, "alpha");
     refused(ATTRIBUTES(reference), 337, EXIT_MALFORMED, "'k' refers to 'alpha', but is not in a function");
@@ -338,7 +320,6 @@ static struct wire *model_calling(const char *name) {
 }
 
 static void functions_are_accepted(void **state) {
-    (void)state;
     struct wire *reference = attribute("k", 2), *body = node("Relu", "a", "b");
     put_text(reference, 21, "alpha");
     put(body, 5, reference);
@@ -353,7 +334,6 @@ static void functions_are_accepted(void **state) {
 }
 
 static void functions_that_call_themselves(void **state) {
-    (void)state;
     refused(with(model_calling("F"), 25, FUNCTION("F", call("F", "a", "b"))), 327, EXIT_MALFORMED,
             "function my::F calls itself");
     struct wire *w = with(model_calling("F"), 25, FUNCTION("F", call("G", "a", "b")));
@@ -361,7 +341,6 @@ static void functions_that_call_themselves(void **state) {
 }
 
 static void functions_that_explode(void **state) {
-    (void)state;
     struct wire *w = model_calling("f0");
     for (int i = 0; i < 30; i++) {
         const char *next = arena_printf(&pool, "f%d", i + 1);
@@ -372,7 +351,6 @@ static void functions_that_explode(void **state) {
 }
 
 static void functions_that_are_wrong(void **state) {
-    (void)state;
     refused(with(model_calling("F"), 25, FUNCTION("F", node("Relu", "q", "b"))), 328, EXIT_MALFORMED,
             "'q' is not defined");
     refused(with(model_calling("F"), 25, FUNCTION("F", node("Relu", "a", "c"))), 328, EXIT_MALFORMED,
@@ -385,7 +363,6 @@ static void functions_that_are_wrong(void **state) {
 /* ---- many errors, many nodes ---- */
 
 static void errors_are_collected_up_to_a_bound(void **state) {
-    (void)state;
     struct wire *graph = graph_relu(), *more = graph_relu();
     for (int i = 0; i < 30; i++) {
         put(more, NODE, node("Relu", arena_printf(&pool, "absent%d", i), arena_printf(&pool, "v%d", i)));
@@ -401,7 +378,6 @@ static void errors_are_collected_up_to_a_bound(void **state) {
 }
 
 static void names_are_printable_in_errors(void **state) {
-    (void)state;
     struct opened *o = open_wire(model_of(GRAPH("Relu \x1b]0;evil\x07 > y")));
     assert_non_null(strstr(only_error(o)->text, "'\\x1b]0;evil\\x07'"));
     release(o);
@@ -421,7 +397,6 @@ static struct wire *chain(int count) {
 }
 
 static void long_chains_and_wide_nodes(void **state) {
-    (void)state;
     accepted(chain(100000));
     struct wire *wide = node("Sum", "", "y"), *fan = graph_io();
     for (int i = 0; i < 1000000; i++) put_text(wide, 1, "x");
@@ -432,7 +407,6 @@ static void long_chains_and_wide_nodes(void **state) {
 }
 
 static void more_nodes_than_the_limit(void **state) {
-    (void)state;
     struct wire *graph = graph_io();
     static const char relu[] = "\x0a\x12\x0a\x01x\x22\x04Relu\x32\x07ignored"; /* a node with a doc string */
     for (int i = 0; i <= ONNX_NODES; i++) put_bytes(graph, relu, sizeof relu - 1);
@@ -441,7 +415,6 @@ static void more_nodes_than_the_limit(void **state) {
 
 /* Names and arrangements that look odd and are valid. */
 static void odd_but_valid_models(void **state) {
-    (void)state;
     struct wire *odd = message();
     put(odd, INPUT, value("0/a:b.c-d", FLOAT, DIMS(0, 4)));
     put(odd, INPUT, value("unused", FLOAT, SCALAR));
@@ -465,7 +438,6 @@ static void odd_but_valid_models(void **state) {
 
 /* Training graphs read the values of the main graph. */
 static void training_graphs_see_the_model(void **state) {
-    (void)state;
     struct wire *info = message(), *bad = message();
     put(info, 2, branch_reading("y"));
     accepted(with(model_of(graph_relu()), 20, info));

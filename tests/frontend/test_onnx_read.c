@@ -15,7 +15,6 @@ static void assert_tensor(struct opened *o, int index, struct onnx_tensor *out) 
 /* ---- good models ---- */
 
 static void raw_data_stays_in_the_file(void **state) {
-    (void)state;
     const float raw[4] = {1, -0.0f, 1e-40f, NAN};
     const struct wire *w = model_with(tensor_raw("w", FLOAT, DIMS(2, 2), raw, sizeof raw));
     struct opened *o = open_wire(w);
@@ -35,7 +34,6 @@ static void raw_data_stays_in_the_file(void **state) {
 }
 
 static void large_payload_is_no_part_of_the_tree(void **state) {
-    (void)state;
     enum { BYTES = 1 << 20 };
     struct opened *o = open_wire(model_with(tensor_raw("w", 2, DIMS(BYTES), ARENA_ARRAY(&pool, char, BYTES), BYTES)));
     assert_sound(o);
@@ -44,7 +42,6 @@ static void large_payload_is_no_part_of_the_tree(void **state) {
 }
 
 static void typed_data_is_decoded(void **state) {
-    (void)state;
     struct wire *f = tensor("f", FLOAT, DIMS(2)), *i = tensor("i", INT64, DIMS(3)), *h = tensor("h", FLOAT16, DIMS(2));
     put_data(f, 4, (const float[]){1.5f, -2}, 8);
     struct wire *packed = message(), *halves = message();
@@ -74,7 +71,6 @@ static void typed_data_is_decoded(void **state) {
 }
 
 static void data_may_be_unpacked_and_in_pieces(void **state) {
-    (void)state;
     struct wire *f = tensor("f", FLOAT, DIMS(4)), *i = tensor("i", INT32, DIMS(3));
     put_float(f, 4, 1);
     put_float(f, 4, 2);
@@ -97,7 +93,6 @@ static void data_may_be_unpacked_and_in_pieces(void **state) {
 }
 
 static void unknown_fields_and_doc_strings_are_dropped(void **state) {
-    (void)state;
     struct wire *w = model_of(graph_relu());
     put_data(w, 6, "\0\xff", 2);
     put_int(w, 999, 5);
@@ -108,7 +103,6 @@ static void unknown_fields_and_doc_strings_are_dropped(void **state) {
 }
 
 static void model_over_2_gb_is_mapped(void **state) {
-    (void)state;
     const uint64_t bytes = 3ull << 30;
     struct wire *t = tensor("w", 2, DIMS(3ll << 30)), *head = model_of(graph_relu()), *graph = message();
     put_varint(t, 9 << 3 | 2);
@@ -151,7 +145,6 @@ static void assert_bytes(const void *bytes, size_t count, int code, enum exit_co
 }
 
 static void what_is_no_regular_file(void **state) {
-    (void)state;
     assert_path(in_directory("absent.onnx"), 601, EXIT_SYSTEM, "No such file");
     assert_path(directory, 602, EXIT_SYSTEM, "is a directory, not a model file");
     assert_int_equal(mkfifo(in_directory("fifo"), 0600), 0);
@@ -160,7 +153,6 @@ static void what_is_no_regular_file(void **state) {
 }
 
 static void what_is_not_onnx(void **state) {
-    (void)state;
     static const struct {
         const char *bytes;
         size_t count;
@@ -194,7 +186,6 @@ static void what_is_not_onnx(void **state) {
 }
 
 static void lengths_past_the_end(void **state) {
-    (void)state;
     static const uint64_t lengths[] = {100, 1ull << 32, 1ull << 63, UINT64_MAX};
     for (int i = 0; i < 4; i++) {
         struct wire *w = message();
@@ -207,7 +198,6 @@ static void lengths_past_the_end(void **state) {
 }
 
 static void every_cut_of_a_model(void **state) {
-    (void)state;
     const struct wire *w = model_of(graph_relu());
     for (int n = 1; n < w->data.n; n++) {
         write_file("model.onnx", w->data.at, (size_t)n);
@@ -221,7 +211,6 @@ static void every_cut_of_a_model(void **state) {
 }
 
 static void trailing_and_doubled_bytes(void **state) {
-    (void)state;
     struct wire *tail = model_of(graph_relu()), *twice = model_of(graph_relu());
     int end = tail->data.n;
     put_bytes(tail, "\xff\xff\xff", 3);
@@ -246,7 +235,6 @@ static struct wire *nested(int depth) {
 }
 
 static void nesting_is_bounded(void **state) {
-    (void)state;
     accepted(nested(64));
     refused(nested(65), 501, EXIT_LIMIT, "subgraph nesting deeper than 64");
     refused(nested(200), 501, EXIT_LIMIT, "subgraph nesting deeper than 64");
@@ -266,7 +254,6 @@ static void nesting_is_bounded(void **state) {
 }
 
 static void many_empty_messages(void **state) {
-    (void)state;
     struct wire *tensors = message(), *nodes = message();
     for (int i = 0; i < 1000000; i++) {
         put_bytes(tensors, "\x2a\0", 2);
@@ -277,7 +264,6 @@ static void many_empty_messages(void **state) {
 }
 
 static void file_of_zeros(void **state) {
-    (void)state;
     write_file("model.onnx", "", 0);
     const char *path = in_directory("model.onnx");
     assert_int_equal(truncate(path, 5ll << 30), 0);
@@ -286,7 +272,6 @@ static void file_of_zeros(void **state) {
 
 /* A18: another process cuts the file off again and again. Reading ends in an error or in a sound model. */
 static void file_that_shrinks_while_read(void **state) {
-    (void)state;
     enum { BYTES = 66 << 20 }; /* large enough to be mapped */
     struct wire *t = tensor("w", 2, DIMS(BYTES)), *graph = graph_relu();
     put_data(t, 9, ARENA_ARRAY(&pool, char, BYTES), BYTES);
@@ -310,7 +295,6 @@ static void file_that_shrinks_while_read(void **state) {
 }
 
 static void names_with_nul(void **state) {
-    (void)state;
     struct wire *n = node("Relu", "x", "y"), *graph = graph_io();
     put_data(n, 3, "a\0b", 3);
     put(graph, NODE, n);
@@ -320,7 +304,6 @@ static void names_with_nul(void **state) {
 /* ---- C: tensors ---- */
 
 static void shapes_that_cannot_be(void **state) {
-    (void)state;
     const char raw[16] = {0};
     refused(model_with(tensor_raw("w", FLOAT, DIMS(1ll << 62, 4), raw, 16)), 351, EXIT_MALFORMED,
             "tensor 'w': element count overflows");
@@ -334,7 +317,6 @@ static void shapes_that_cannot_be(void **state) {
 }
 
 static void values_that_cannot_be(void **state) {
-    (void)state;
     struct wire *huge = message(), *graph = graph_relu(), *negative = graph_relu(), *deep = graph_relu();
     put(huge, INPUT, value("x", FLOAT, DIMS(1ll << 40, 1ll << 40)));
     put(huge, OUTPUT, value("x", FLOAT, DIMS(4)));
@@ -351,7 +333,6 @@ static void values_that_cannot_be(void **state) {
 }
 
 static void wrong_amounts_of_data(void **state) {
-    (void)state;
     const char raw[17] = {0};
     refused(model_with(tensor_raw("w", FLOAT, DIMS(4), raw, 15)), 353, EXIT_MALFORMED,
             "'w' FLOAT [4] needs 16 bytes, but has 15");
@@ -369,7 +350,6 @@ static void wrong_amounts_of_data(void **state) {
 }
 
 static void data_in_two_places(void **state) {
-    (void)state;
     const char raw[16] = {0};
     struct wire *both = tensor_raw("w", FLOAT, DIMS(4), raw, 16), *twice = tensor_raw("w", FLOAT, DIMS(4), raw, 16);
     struct wire *other = tensor("w", FLOAT, DIMS(4));
@@ -398,7 +378,6 @@ static struct wire *int32_data(int type, int64_t element) {
 }
 
 static void elements_out_of_range(void **state) {
-    (void)state;
     refused_tensor(int32_data(FLOAT16, 65536), 355, EXIT_MALFORMED, "value 65536 does not fit FLOAT16");
     refused_tensor(int32_data(2, 256), 355, EXIT_MALFORMED, "does not fit UINT8");
     refused_tensor(int32_data(3, -129), 355, EXIT_MALFORMED, "does not fit INT8");
@@ -408,7 +387,6 @@ static void elements_out_of_range(void **state) {
 }
 
 static void element_types(void **state) {
-    (void)state;
     static const int64_t wrong[] = {0, 99, -1, 1ll << 31};
     for (int i = 0; i < 4; i++) {
         struct wire *w = message();
@@ -424,7 +402,6 @@ static void element_types(void **state) {
 
 /* Elements of fewer than 8 bits are packed, the first in the lowest bits. */
 static void packed_elements(void **state) {
-    (void)state;
     struct onnx_tensor t;
     struct opened *o = open_wire(model_with(tensor_raw("w", 22, DIMS(3), "\x21\x03", 2))); /* INT4 */
     assert_tensor(o, 0, &t);
@@ -441,7 +418,6 @@ static void packed_elements(void **state) {
 }
 
 static void empty_tensors(void **state) {
-    (void)state;
     struct opened *o = open_wire(model_with(tensor("w", FLOAT, DIMS(1ll << 40, 0, 1ll << 40))));
     struct onnx_tensor t;
     assert_tensor(o, 0, &t);
@@ -451,7 +427,6 @@ static void empty_tensors(void **state) {
 }
 
 static void segments_and_names(void **state) {
-    (void)state;
     struct wire *segment = tensor_raw("w", FLOAT, DIMS(1), "1234", 4);
     put(segment, 3, message());
     refused(model_with(segment), 357, EXIT_MALFORMED, "is a segment");
@@ -471,7 +446,6 @@ static struct wire *external(const char *const *pairs) {
 #define EXTERNAL(...) external((const char *const[]){__VA_ARGS__, NULL})
 
 static void external_data_is_found(void **state) {
-    (void)state;
     const float data[6] = {9, 1, 2, 3, 4, 9};
     assert_int_equal(mkdir(in_directory("sub"), 0700), 0);
     write_file("ok.bin", data, sizeof data);
@@ -492,7 +466,6 @@ static void external_data_is_found(void **state) {
 }
 
 static void locations_outside(void **state) {
-    (void)state;
     static const char *const places[] = {"../secret",      "sub/../../secret", "/etc/passwd", "file:///etc/passwd",
                                          "http://host/it", "a/./../../b",      "..",          "*/_ORT_MEM_ADDR_/*"};
     for (size_t i = 0; i < sizeof places / sizeof *places; i++)
@@ -500,7 +473,6 @@ static void locations_outside(void **state) {
 }
 
 static void linked_files(void **state) {
-    (void)state;
     write_file("one.bin", "0123456789abcdef", 16);
     assert_int_equal(mkdir(in_directory("real"), 0700), 0);
     write_file("real/two.bin", "0123456789abcdef", 16);
@@ -523,7 +495,6 @@ static void linked_files(void **state) {
 }
 
 static void locations_that_are_no_files(void **state) {
-    (void)state;
     assert_int_equal(mkfifo(in_directory("fifo"), 0600), 0);
     assert_int_equal(mkdir(in_directory("sub"), 0700), 0);
     char *longest = ARENA_ARRAY(&pool, char, 5001);
@@ -541,7 +512,6 @@ static void locations_that_are_no_files(void **state) {
 }
 
 static void offsets_and_lengths(void **state) {
-    (void)state;
     write_file("ok.bin", "0123456789abcdefghij", 20);
     static const char *const offsets[] = {
         "-1", "abc", "", "0x10", "1e3", "9223372036854775808", "18446744073709551616"};
@@ -558,7 +528,6 @@ static void offsets_and_lengths(void **state) {
 }
 
 static void external_keys(void **state) {
-    (void)state;
     write_file("ok.bin", "0123456789abcdef", 16);
     refused(EXTERNAL("location", "ok.bin", "evil", "1"), 367, EXIT_MALFORMED, "unknown key 'evil'");
     refused(EXTERNAL("location", "ok.bin", "location", "ok.bin"), 367, EXIT_MALFORMED, "gives location twice");
@@ -572,7 +541,6 @@ static void external_keys(void **state) {
 
 /* D15; the digests are those of the SHA-1 standard's examples. */
 static void checksums_of_external_data(void **state) {
-    (void)state;
     write_file("abc.bin", "abcdbcdecdefdefgefghfghighijhijkijkljklmklmnlmnomnopnopq", 56);
     write_file("empty.bin", "", 0);
     static const char right[] = "84983E441C3BD26EBAAE4AA1F95129E5E54670F1",
@@ -589,7 +557,6 @@ static void checksums_of_external_data(void **state) {
 }
 
 static void external_data_in_an_attribute(void **state) {
-    (void)state;
     struct wire *t = tensor(NULL, FLOAT, DIMS(4)), *attribute = message(), *constant = node("Constant", "", "c");
     put(t, 13, entry("location", "../secret"));
     put_int(t, 14, 1);
@@ -613,7 +580,6 @@ static pid_t start_swapping(const char *one, const char *other) {
 
 /* D18: what was looked at is what is read, whatever lies there a moment later. */
 static void file_that_becomes_a_link_and_back(void **state) {
-    (void)state;
     enum { ROUNDS = 10000 };
     static const char data[] = "0123456789abcdef", secret[] = "secretsecretsecr";
     const struct wire *w = EXTERNAL("location", "w.bin");
@@ -642,7 +608,6 @@ static void file_that_becomes_a_link_and_back(void **state) {
 }
 
 static void one_bad_file_is_one_error(void **state) {
-    (void)state;
     struct wire *graph = graph_relu();
     for (int i = 0; i < 50; i++) {
         struct wire *t = tensor(arena_printf(&pool, "w%d", i), FLOAT, DIMS(4));
@@ -680,7 +645,6 @@ static int open_within(const char *path, size_t budget) {
 
 /* H14: wherever the arena runs out, nothing is lost and nothing stays open. */
 static void memory_may_run_out_anywhere(void **state) {
-    (void)state;
     write_file("ok.bin", "0123456789abcdef", 16);
     struct wire *t = tensor("w", FLOAT, DIMS(4)), *body = graph_relu(), *holder = message(),
                 *branch = node("If", "x", "z");
@@ -720,7 +684,6 @@ static int open_suite_model(const char *path, const struct stat *status, int typ
 }
 
 static void no_model_of_the_suite_is_malformed(void **state) {
-    (void)state;
     if (access(suite, R_OK)) skip();
     assert_int_equal(nftw(suite, open_suite_model, 16, FTW_PHYS), 0);
     assert_int_equal(malformed, 0);

@@ -1,14 +1,10 @@
 /* The choice of tokens: against recorded results of transformers' logits processors (record_sampling.py), and draws. */
 #include "base/text/json.h"
 #include "generate/sample.h"
+#include "../test.h"
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 enum { MOST = 64 };
 
@@ -39,7 +35,6 @@ static struct rt_sampling sampling_of(const struct rt_json *list) {
 
 /* What is kept, and the scores of it, are those of transformers. */
 static void keeps_what_transformers_keeps(void **state) {
-    (void)state;
     const struct rt_json *records = rt_json_member(rt_json_root(document), "records");
     int n = 0;
     for (const struct rt_json *record = records->first; record; record = record->next, n++) {
@@ -61,7 +56,6 @@ static void keeps_what_transformers_keeps(void **state) {
 
 /* The kept tokens come as often as their probabilities say: within 5 standard deviations. */
 static void draws_by_probability(void **state) {
-    (void)state;
     enum { DRAWS = 200000, TOKENS = 6 };
     static const float given[TOKENS] = {1, -2, 0.5f, -INFINITY, 3, 0};
     const struct rt_sampling sampling = {.temperature = 1, .top_p = 1, .repetition_penalty = 1, .seed = 3};
@@ -87,7 +81,6 @@ static int64_t drawn(uint64_t seed, uint64_t row, uint64_t position) {
 
 /* A draw depends on seed, row and position, and on all of them. */
 static void draws_are_counted(void **state) {
-    (void)state;
     int seeds = 0, rows = 0, positions = 0;
     for (uint64_t i = 0; i < 64; i++) {
         assert_int_equal(drawn(i, 2 * i, 3 * i), drawn(i, 2 * i, 3 * i));
@@ -100,7 +93,6 @@ static void draws_are_counted(void **state) {
 
 /* Greedy: the greatest score, of equal ones the lowest id. */
 static void greedy_takes_the_lowest_of_equals(void **state) {
-    (void)state;
     float scores[] = {-1, 4, 2, 4, -INFINITY}, scratch[5];
     assert_int_equal(rt_sample(&RT_SAMPLING_GREEDY, scores, scratch, 5, 0, 0), 1);
     float infinite[] = {0, INFINITY, INFINITY};
@@ -110,7 +102,6 @@ static void greedy_takes_the_lowest_of_equals(void **state) {
 
 /* Of equal scores at the edge of top-p the lowest ids stay. */
 static void top_p_keeps_the_lowest_of_equals(void **state) {
-    (void)state;
     const struct rt_sampling sampling = {.temperature = 1, .top_p = 0.45, .repetition_penalty = 1};
     float scores[] = {1, 1, 1, 1}, scratch[4];
     rt_sample(&sampling, scores, scratch, 4, 0, 0);
@@ -118,7 +109,6 @@ static void top_p_keeps_the_lowest_of_equals(void **state) {
 }
 
 static void numbers_that_are_none_are_refused(void **state) {
-    (void)state;
     float nan[] = {0, NAN, 1}, hidden[] = {-INFINITY, -INFINITY}, scratch[3];
     const struct rt_sampling warm = {.temperature = 1, .top_p = 1, .repetition_penalty = 1};
     assert_int_equal(rt_sample(&RT_SAMPLING_GREEDY, nan, scratch, 3, 0, 0), -1);

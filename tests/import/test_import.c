@@ -2,14 +2,9 @@
  * they must give. */
 #include <ctype.h>
 #include <dirent.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #include "ir/base/str.h"
 #include "ir/text.h"
@@ -18,6 +13,7 @@
 #include "tests/import/onnx_text.h"
 #include "tests/import/sample.h"
 #include "tests/ir/golden.h"
+#include "tests/test.h"
 
 static struct golden golden;
 
@@ -65,23 +61,19 @@ static void check_models(enum rt_dtype dtype, bool train) {
 }
 
 static void models_as_they_are(void **state) {
-    (void)state;
     check_models(RT_DTYPE_NONE, false);
 }
 
 static void models_in_f64(void **state) {
-    (void)state;
     check_models(RT_F64, false);
 }
 
 static void models_for_training(void **state) {
-    (void)state;
     check_models(RT_F32, true);
 }
 
 /* Nothing of the 250 nodes per layer that compute shapes is left: what remains are those that compute values. */
 static void shapes_are_computed_by_import(void **state) {
-    (void)state;
     struct sample sample;
     struct arena arena;
     arena_init(&arena, 0, NULL);
@@ -181,7 +173,6 @@ static const char *imported(struct arena *arena, const char *text) {
 }
 
 static void lowerings(void **state) {
-    (void)state;
     assert_int_equal(golden_run(&golden, "tests/import/lowerings.txt", imported), 0);
 }
 
@@ -193,7 +184,6 @@ static int occurrences(const char *text, const char *word) {
 
 /* Many frames are multiplied with one matrix: nothing is moved between transforms of parts. */
 static void short_transforms_are_one_product(void **state) {
-    (void)state;
     struct arena arena;
     arena_init(&arena, 0, NULL);
     const char *graph = imported(&arena, "input x f32 4 600 1\ninit step i64 : 20\ninit length i64 : 100\n"
@@ -204,7 +194,6 @@ static void short_transforms_are_one_product(void **state) {
 }
 
 static void errors(void **state) {
-    (void)state;
     assert_int_equal(golden_run(&golden, "tests/import/errors.txt", imported), 0);
 }
 

@@ -1,11 +1,5 @@
 /* ir/base: arenas, vectors, maps, text, diagnostics. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "ir/base/arena.h"
 #include "ir/base/diag.h"
@@ -13,13 +7,13 @@
 #include "ir/base/str.h"
 #include "ir/base/vec.h"
 #include "tests/ir/golden.h"
+#include "tests/test.h"
 
 /* Arenas ------------------------------------------------------------------------------------------------------- */
 
 static void test_objects_are_zero_aligned_and_apart(void **state) {
     struct arena arena;
     unsigned char *before = NULL;
-    (void)state;
     arena_init(&arena, 0, NULL);
     for (size_t size = 1; size < 3000; size += 7) {
         unsigned char *object = arena_alloc(&arena, size, 1);
@@ -37,7 +31,6 @@ static void test_budget_jumps(void **state) {
     struct arena arena;
     jmp_buf failed;
     volatile int objects = 0;
-    (void)state;
     arena_init(&arena, 1 << 20, &failed);
     if (setjmp(failed) == 0) {
         for (; objects < 1000; objects++) arena_alloc(&arena, 100, 100);
@@ -59,7 +52,6 @@ static bool allocation_jumps(size_t count, size_t size) {
 }
 
 static void test_sizes_that_overflow_jump(void **state) {
-    (void)state;
     assert_true(allocation_jumps(SIZE_MAX, 2));
     assert_true(allocation_jumps(SIZE_MAX / 2, 3));
     assert_true(allocation_jumps(SIZE_MAX, 1));
@@ -72,7 +64,6 @@ int __asan_address_is_poisoned(const volatile void *address);
 
 static void test_only_objects_may_be_touched(void **state) {
     struct arena arena;
-    (void)state;
     arena_init(&arena, 0, NULL);
     for (size_t size = 0; size < 100; size++) {
         const char *object = arena_alloc(&arena, size, 1);
@@ -86,7 +77,6 @@ static void test_only_objects_may_be_touched(void **state) {
 
 static void test_copies_end_with_a_zero(void **state) {
     struct arena arena;
-    (void)state;
     arena_init(&arena, 0, NULL);
     const char *copy = arena_copy(&arena, "ab\0cd", 4);
     assert_memory_equal(copy, "ab\0c", 5);
@@ -98,7 +88,6 @@ static void test_copies_end_with_a_zero(void **state) {
 static void test_vec_grows(void **state) {
     struct arena arena;
     VEC(int) vec = {0};
-    (void)state;
     arena_init(&arena, 0, NULL);
     for (int i = 0; i < 10000; i++) VEC_PUSH(&arena, &vec, i * i);
     assert_int_equal(vec.n, 10000);
@@ -112,7 +101,6 @@ static void test_map_finds_all_in_order(void **state) {
     struct arena arena;
     struct map map;
     char key[16];
-    (void)state;
     arena_init(&arena, 0, NULL);
     map_init(&map, &arena);
     assert_int_equal(map_get(&map, "none", 4), -1);
@@ -134,7 +122,6 @@ static void test_map_finds_all_in_order(void **state) {
 static void test_map_keys_are_bytes(void **state) {
     struct arena arena;
     struct map map;
-    (void)state;
     arena_init(&arena, 0, NULL);
     map_init(&map, &arena);
     map_put(&map, "a\0b", 3, 1);
@@ -154,7 +141,6 @@ static void test_map_keys_are_bytes(void **state) {
 static void test_strbuf(void **state) {
     struct arena arena;
     struct strbuf buffer;
-    (void)state;
     arena_init(&arena, 0, NULL);
     strbuf_init(&buffer, &arena);
     assert_string_equal(strbuf_text(&buffer), "");
@@ -170,7 +156,6 @@ static void test_strbuf(void **state) {
 
 static void test_names_made_harmless(void **state) {
     struct arena arena;
-    (void)state;
     arena_init(&arena, 0, NULL);
     assert_string_equal(str_escape(&arena, "a\033[1m\\\n\xc3", 8, 0), "a\\x1b[1m\\x5c\\x0a\\xc3");
     assert_string_equal(str_escape(&arena, "abcdef", 6, 3), "abc...");
@@ -185,7 +170,6 @@ static void test_names_made_harmless(void **state) {
 
 static void test_nearest_word(void **state) {
     static const char *const words[] = {"--threads", "--target", "--train", NULL};
-    (void)state;
     assert_string_equal(str_nearest("--thread", words), "--threads");
     assert_string_equal(str_nearest("--tarqet", words), "--target");
     assert_null(str_nearest("--output", words));
@@ -197,7 +181,6 @@ static void test_nearest_word(void **state) {
 static void test_diagnostics_as_printed(void **state) {
     struct arena arena;
     struct diags diags;
-    (void)state;
     arena_init(&arena, 0, NULL);
     diags_init(&diags, &arena);
     assert_int_equal(diags_exit(&diags), EXIT_OK);
@@ -225,7 +208,6 @@ static void test_diagnostics_as_json(void **state) {
     struct arena arena;
     struct diags diags;
     char text[512] = "";
-    (void)state;
     arena_init(&arena, 0, NULL);
     diags_init(&diags, &arena);
     diag_error(&diags, 7, EXIT_MALFORMED, "a\x1b", "\"quoted\"\n"); /* forgotten to be quoted */

@@ -1,19 +1,14 @@
 /* Repeated layers of graphs (ir/blocks.h): cases of tests/ir/blocks.txt, graphs of several layers, their number.
  *
  *     test_blocks [--bless] [ROOT] */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <string.h>
 #include <time.h>
-
-#include <cmocka.h>
 
 #include "ir/blocks.h"
 #include "ir/build.h"
 #include "ir/text.h"
 #include "tests/ir/golden.h"
+#include "tests/test.h"
 
 static struct golden golden;
 
@@ -26,7 +21,6 @@ static const char *blocks_of(struct arena *arena, const char *input) {
 }
 
 static void test_cases(void **state) {
-    (void)state;
     assert_int_equal(golden_run(&golden, "tests/ir/blocks.txt", blocks_of), 0);
 }
 
@@ -69,7 +63,6 @@ static void check_layers(int layers) {
 }
 
 static void test_any_number_of_layers(void **state) {
-    (void)state;
     check_layers(2);
     check_layers(3);
     check_layers(96);
@@ -79,7 +72,6 @@ static void test_any_number_of_layers(void **state) {
 /* Nodes that are alike in types may differ in an attribute. */
 static void test_two_ways_of_being_alike(void **state) {
     struct arena arena;
-    (void)state;
     arena_init(&arena, 0, NULL);
     const struct graph *graph = golden_graph(&arena, "input %0 \"x\" f32[2,4]\n"
                                                      "%1 \"a\" = LeakyRelu(%0) alpha=0.5\n"
@@ -168,7 +160,6 @@ static void test_nodes_that_differ_are_not_alike(void **state) {
     static void (*const changes[])(struct graph *, int) = {
         change_dtype,    change_extent, change_ndim,           change_joined,    change_attribute, add_attribute,
         change_operator, change_stage,  change_stage_of_input, change_placement, change_part,      change_split};
-    (void)state;
     for (size_t c = 0; c < sizeof changes / sizeof *changes; c++)
         for (int axis = 0; axis < 4; axis++) {
             struct arena arena;

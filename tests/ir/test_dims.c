@@ -7,17 +7,13 @@
  *   k: x0[0] x1[0] -> sum          cut of factor k: what each operand is then; operands not named stay whole
  *   o0: x0[2]~ -> y0[2]            x0 is a window of dimension 2
  *   x0[2]: 1/1 r2/1/1 | 2/1 ...    for dimensions of several factors: the options for cuts in blocks/grain */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "ir/base/str.h"
 #include "ir/dims.h"
 #include "ir/op.h"
 #include "tests/ir/golden.h"
+#include "tests/test.h"
 
 static struct golden golden;
 
@@ -92,7 +88,6 @@ static const char *describe(struct arena *arena, const char *statements) {
 
 static void test_annotations(void **state) {
     int differing = 0;
-    (void)state;
     for (int i = 0; i < FILES; i++) differing += golden_run(&golden, files[i], describe);
     assert_int_equal(differing, 0);
 }
@@ -111,7 +106,6 @@ static void see(const char *name, const char *statements) {
 }
 
 static void test_every_row_has_a_case(void **state) {
-    (void)state;
     for (int i = 0; i < FILES; i++) golden_each(&golden, files[i], see);
     for (int i = 0; i < NOPS; i++) {
         if (seen[i] || (ops[i].kind == OP_ELEMENTWISE && !ops[i].dims)) continue;

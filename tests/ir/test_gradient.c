@@ -6,14 +6,9 @@
  * hand, and the bound is a thousand times that. */
 #include <ctype.h>
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "ir/base/str.h"
 #include "ir/expr/eval.h"
@@ -22,6 +17,7 @@
 #include "tests/ir/kernel_reference.h"
 #include "tests/ir/random.h"
 #include "tests/ir/reference.h"
+#include "tests/test.h"
 
 static const double step = 1e-5, bound = 1e-7;
 
@@ -241,7 +237,6 @@ static bool detaches(const struct op *op, const struct sample *sample) {
 
 static void test_gradients_are_the_limits_of_differences(void **state) {
     struct random random = {7};
-    (void)state;
     for (int i = 0; i < NSAMPLES; i++) {
         const struct op *op = op_named(samples[i].op);
         if (differentiates(op) && !detaches(op, &samples[i])) check_sample(&samples[i], &random);
@@ -249,7 +244,6 @@ static void test_gradients_are_the_limits_of_differences(void **state) {
 }
 
 static void test_every_differentiable_row_has_a_sample(void **state) {
-    (void)state;
     for (int i = 0; i < NOPS; i++) {
         int k = 0;
         while (k < NSAMPLES && strcmp(samples[k].op, ops[i].name) != 0) k++;
@@ -296,7 +290,6 @@ static void test_rows_are_differentiable(void **state) {
                                         "IntMatMul",
                                         "IntConv",
                                         "IntMaxPool"};
-    (void)state;
     for (int i = 0; i < NOPS; i++) {
         size_t k = 0;
         const char *result = strstr(ops[i].types, "->") + 2;
@@ -340,7 +333,6 @@ static void check_value(const char *text, const double *x, int n, const double *
  * equals, a product without its only zero is that of the rest, rows of an embedding sum, and scatter_reduce shares
  * among equals and multiplies the others. */
 static void test_kinks_are_those_of_pytorch(void **state) {
-    (void)state;
     check_value(HEAD "input %0 \"x\" f64[3]\n%1 \"y\" = Relu(%0)\noutput %1 \"y\"\n", (double[]){-1, 0, 2}, 3,
                 (double[]){0, 0, 1});
     check_value(HEAD "input %0 \"x\" f64[3]\n%1 \"y\" = Abs(%0)\noutput %1 \"y\"\n", (double[]){-1, 0, 2}, 3,

@@ -1,14 +1,10 @@
 /* Meshes, layouts, attributes and uses: what ir.h promises about a graph. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "ir/base/str.h"
 #include "ir/op.h"
 #include "tests/ir/golden.h"
+#include "tests/test.h"
 
 static const struct mesh mesh = {3, {{"tensor", 4}, {"pipeline", 2}, {"data", 2}}};
 
@@ -29,7 +25,6 @@ static const char *groups(struct arena *arena, int axis) {
 
 static void test_groups_of_each_axis(void **state) {
     struct arena arena;
-    (void)state;
     arena_init(&arena, 0, NULL);
     assert_int_equal(mesh_size(&mesh), 16);
     assert_string_equal(groups(&arena, 0), "{0 1 2 3}{4 5 6 7}{8 9 10 11}{12 13 14 15}");
@@ -40,7 +35,6 @@ static void test_groups_of_each_axis(void **state) {
 
 /* Every shard is in its own group, at its own coordinate. */
 static void test_groups_agree_with_coordinates(void **state) {
-    (void)state;
     for (int shard = 0; shard < 16; shard++) {
         int coordinate[RT_MAX_AXES];
         mesh_coordinate(&mesh, shard, coordinate);
@@ -61,7 +55,6 @@ static const struct mesh unequal = {
 /* Shards of unequal stages are numbered stage by stage. */
 static void test_unequal_stages(void **state) {
     static const int ranks[] = {4, 2, 6};
-    (void)state;
     assert_int_equal(mesh_size(&unequal), 12);
     assert_null(mesh_refused(&unequal));
     for (int stage = 0, shard = 0; stage < 3; stage++)
@@ -79,7 +72,6 @@ static void test_unequal_stages(void **state) {
 static void test_senders_of_unequal_stages(void **state) {
     const struct rt_mesh positions = mesh_positions(&unequal);
     static const int first[] = {0, 4, 6, 12};
-    (void)state;
     for (int to = 0; to < 3; to++)
         for (int from = 0; from < 3; from++) {
             int sent[12] = {0}, most = 0, least = 12;
@@ -102,7 +94,6 @@ static void test_senders_of_unequal_stages(void **state) {
 }
 
 static void test_axes_by_name(void **state) {
-    (void)state;
     assert_int_equal(mesh_axis_by_name(&mesh, "pipeline"), 1);
     assert_int_equal(mesh_axis_by_name(&mesh, "pipe"), -1);
     assert_int_equal(mesh_size(&(struct mesh){0}), 1);
@@ -112,7 +103,6 @@ static void test_axes_by_name(void **state) {
 static void test_local_extents(void **state) {
     struct arena arena;
     struct graph graph;
-    (void)state;
     arena_init(&arena, 0, NULL);
     graph_init(&graph, &arena, "g");
     graph.mesh = mesh;
@@ -138,7 +128,6 @@ static void test_nested_extents(void **state) {
     const struct mesh nested = {.naxes = 4, .axis = {{"a", 3}, {"b", 2}, {"c", 2}, {"d", 3}}};
     struct arena arena;
     struct graph graph;
-    (void)state;
     arena_init(&arena, 0, NULL);
     graph_init(&graph, &arena, "g");
     graph.mesh = nested;
@@ -173,7 +162,6 @@ static void test_layouts_are_equal(void **state) {
                            sum = {.kind = PLACED_PARTIAL, .reduce = RT_SUM};
     struct arena arena;
     struct layout a = {0}, b = {0}, turned = {0};
-    (void)state;
     arena_init(&arena, 0, NULL);
     const struct placement *const along[] = {&part, &other, &part, &flat, &sum};
     for (int axis = 0; axis < 5; axis++) layout_place(&arena, &a, axis, *along[axis]);
@@ -196,7 +184,6 @@ static void test_equal_placements(void **state) {
     const struct placement part = {.kind = PLACED_PART, .dim = 1, .blocks = 1, .grain = 1};
     const struct placement strided = {.kind = PLACED_PART, .dim = 1, .blocks = 2, .grain = 1};
     const struct placement sum = {.kind = PLACED_PARTIAL}, max = {.kind = PLACED_PARTIAL, .reduce = RT_MAX};
-    (void)state;
     assert_true(placement_equal(&whole, &odd));
     assert_true(placement_equal(&part, &part));
     assert_false(placement_equal(&part, &strided));
@@ -205,7 +192,6 @@ static void test_equal_placements(void **state) {
 }
 
 static void test_shapes_that_fit(void **state) {
-    (void)state;
     assert_true(tensor_shape_fits(0, NULL));
     assert_true(tensor_shape_fits(2, (const int64_t[]){0, INT64_MAX}));
     assert_false(tensor_shape_fits(2, (const int64_t[]){0, -1}));
@@ -217,7 +203,6 @@ static void test_shapes_that_fit(void **state) {
 static void test_attributes(void **state) {
     struct arena arena;
     struct graph graph;
-    (void)state;
     arena_init(&arena, 0, NULL);
     graph_init(&graph, &arena, "g");
     int64_t ints[] = {1, 2, 3};
@@ -246,7 +231,6 @@ static void test_attributes(void **state) {
 
 static void test_uses_in_order(void **state) {
     struct arena arena;
-    (void)state;
     arena_init(&arena, 0, NULL);
     const struct graph *graph = golden_graph(&arena, "input %0 \"x\" f32[2]\n"
                                                      "%1 \"y\" = Relu(%0)\n"
@@ -264,7 +248,6 @@ static void test_uses_in_order(void **state) {
 static void test_places_are_printable(void **state) {
     struct arena arena;
     struct graph graph;
-    (void)state;
     arena_init(&arena, 0, NULL);
     graph_init(&graph, &arena, "m\033.onnx");
     int x = graph_add_tensor(&graph, TENSOR_INPUT, "x", RT_F32, 2, (const int64_t[]){2, 0});

@@ -2,17 +2,13 @@
  *
  * Random expressions over sizes are computed in a specimen as compilers compute them, by int64_t arithmetic and the
  * functions of ir/open.h, and apart from it for given sizes. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "ir/base/str.h"
 #include "ir/open.h"
 #include "runtime/base/number/formula.h"
 #include "tests/ir/random.h"
+#include "tests/test.h"
 
 enum { TREES = 4000, ASSIGNMENTS = 6, DEPTH = 3 };
 
@@ -93,7 +89,6 @@ static void assert_text(struct open_sizes *open, struct arena *arena, int64_t nu
 static void numbers_are_expressions(void **state) {
     struct random random = {.state = 1};
     int spoiled = 0;
-    (void)state;
     for (int t = 0; t < TREES; t++) {
         struct arena arena;
         arena_init(&arena, 0, NULL);
@@ -118,7 +113,6 @@ static void numbers_are_expressions(void **state) {
 
 /* Two specimens agree on the texts of expressions, by which programs are compared. */
 static void specimens_agree_on_texts(void **state) {
-    (void)state;
     for (uint64_t seed = 1; seed <= TREES / 4; seed++) {
         struct random first = {.state = seed}, second = {.state = seed};
         struct arena arena;
@@ -154,7 +148,6 @@ static const char *texts_of(struct arena *arena, uint64_t seed, bool asked) {
 
 /* verify reads the text of a graph that was made with more questions. */
 static void numbers_are_the_same_whatever_was_asked(void **state) {
-    (void)state;
     for (uint64_t seed = 1; seed <= TREES / 4; seed++) {
         struct arena arena;
         arena_init(&arena, 0, NULL);
@@ -165,7 +158,6 @@ static void numbers_are_the_same_whatever_was_asked(void **state) {
 
 static void orders_hold_for_all_sizes(void **state) {
     struct arena arena;
-    (void)state;
     arena_init(&arena, 0, NULL);
     struct open_sizes *open = make(&arena, 0);
     const int64_t batch = open->all.at[0].value, seq = open->all.at[1].value;
@@ -200,7 +192,6 @@ static void orders_hold_for_all_sizes(void **state) {
 /* A number is a multiple of what it is at all sizes, whatever its value in the specimen. */
 static void divisors_hold_for_all_sizes(void **state) {
     struct arena arena;
-    (void)state;
     arena_init(&arena, 0, NULL);
     struct open_sizes *open = make(&arena, 0);
     const int64_t batch = open->all.at[0].value, seq = open->all.at[1].value, width = open->all.at[2].value;
@@ -241,7 +232,6 @@ static void formulas_of_exporters(void **state) {
                  {"seq / 0", RT_FORMULA_BROKEN, 0},
                  {"9223372036854775807 * 2", RT_FORMULA_BROKEN, 0},
                  {"", RT_FORMULA_BROKEN, 0}};
-    (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         assert_int_equal(rt_formula_read(&formula, cases[i].text, &value, NULL, NULL), cases[i].status);
         if (cases[i].status == RT_FORMULA_OK) assert_int_equal(value, cases[i].value);
@@ -259,7 +249,6 @@ static int64_t rounded_up(struct open_sizes *open, int64_t a, int64_t b) {
 
 static void extents_of_windows_are_one_number(void **state) {
     static const struct open_range range = {1, 90, 1, 90};
-    (void)state;
     for (int specimen = 0; specimen < OPEN_SPECIMENS; specimen++) {
         struct arena arena;
         arena_init(&arena, 0, NULL);
@@ -285,7 +274,6 @@ static void extents_of_windows_are_one_number(void **state) {
 static void bounds_are_exact_for_few_sizes(void **state) {
     static const struct open_range range = {2, 90, 1, 90};
     struct arena arena;
-    (void)state;
     arena_init(&arena, 0, NULL);
     struct open_sizes *open = open_new(&arena, 0);
     const int64_t n = open_add(open, "n", &range), part = rounded_up(open, n, 3), rest = open_sum(open, n, -2 * part);
@@ -304,7 +292,6 @@ static void bounds_are_exact_for_few_sizes(void **state) {
 
 /* -2^62, a bound without end, is no product of an expression that is 256 in the specimen. */
 static void bounds_without_end_are_fixed(void **state) {
-    (void)state;
     struct arena arena;
     arena_init(&arena, 0, NULL);
     struct open_sizes *open = make(&arena, 0);

@@ -1,17 +1,12 @@
 /* Repetitions in a sequence of symbols (ir/base/repeats.h). A sequence is written as text, a symbol per letter, and its
  * stretches as text: "(abc)3 d (e)2" is three times a b c, d, and two times e. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <string.h>
 #include <time.h>
-
-#include <cmocka.h>
 
 #include "ir/base/repeats.h"
 #include "ir/base/str.h"
 #include "tests/ir/random.h"
+#include "tests/test.h"
 
 static int *symbols_of(struct arena *arena, const char *text) {
     int *symbols = ARENA_ARRAY(arena, int, strlen(text) + 1);
@@ -45,7 +40,6 @@ static void check(const char *text, const char *expected) {
 }
 
 static void test_sequences_without_repetitions(void **state) {
-    (void)state;
     check("", "");
     check("a", "a");
     check("abcdef", "abcdef");
@@ -53,7 +47,6 @@ static void test_sequences_without_repetitions(void **state) {
 }
 
 static void test_period_one(void **state) {
-    (void)state;
     check("aa", "(a)2");
     check("aaaaaaa", "(a)7");
     check("xaaay", "x (a)3 y");
@@ -61,20 +54,17 @@ static void test_period_one(void **state) {
 }
 
 static void test_longer_periods(void **state) {
-    (void)state;
     check("abab", "(ab)2");
     check("embabcdabcdabcdhead", "emb (abcd)3 head");
     check("abcabcab", "(abc)2 ab");
 }
 
 static void test_alternating_kinds_are_one_period(void **state) {
-    (void)state;
     /* layers of local (abl) and global (abg) attention in turn */
     check("ablabgablabgablabg", "(ablabg)3");
 }
 
 static void test_a_layer_that_differs_is_left_out(void **state) {
-    (void)state;
     check("abcXabcdabcdabcd", "abcX (abcd)3");
     check("abXdabcdabcdabcd", "abX (dabc)3 d"); /* a repetition begins as early as it can */
     check("abcdabcdabcdabX", "(abcd)3 abX");
@@ -82,12 +72,10 @@ static void test_a_layer_that_differs_is_left_out(void **state) {
 }
 
 static void test_kinds_one_after_the_other(void **state) {
-    (void)state;
     check("abcabcabcdefgdefg", "(abc)3 (defg)2"); /* encoder, decoder */
 }
 
 static void test_layers_come_before_repetitions_within_a_layer(void **state) {
-    (void)state;
     check("aaabaaabaaab", "(aaab)3");
     check("aaaaaaaabaaaaaaaab", "(aaaaaaaab)2");
     check("ababcababc", "(ababc)2");
@@ -95,14 +83,12 @@ static void test_layers_come_before_repetitions_within_a_layer(void **state) {
 }
 
 static void test_what_larger_repetitions_leave_is_divided_again(void **state) {
-    (void)state;
     check("abababcabababcd", "(abababc)2 d");
     check("aaaaabaaaab", "a (aaaab)2"); /* the run of five a is cut by the repetition that saves more */
 }
 
 static void test_least_period(void **state) {
     struct arena arena;
-    (void)state;
     arena_init(&arena, 0, NULL);
     assert_string_equal(found(&arena, "ababababababx", 4), "(abab)3 x");
     assert_string_equal(found(&arena, "ababx", 4), "ababx"); /* abab occurs once */
@@ -151,7 +137,6 @@ static void check_random(struct arena *arena, int *symbols, int n) {
 
 static void test_random_sequences(void **state) {
     struct random random = {12345};
-    (void)state;
     for (int round = 0; round < 2000; round++) {
         struct arena arena;
         arena_init(&arena, 0, NULL);
@@ -172,7 +157,6 @@ static void test_ten_thousand_layers_take_little_time(void **state) {
     enum { LAYERS = 10000, NODES = 40, N = LAYERS * NODES + 20 };
     struct arena arena;
     struct stretches stretches;
-    (void)state;
     arena_init(&arena, 0, NULL);
     int *symbols = ARENA_ARRAY(&arena, int, N);
     for (int i = 0; i < 10; i++) symbols[i] = 100 + i, symbols[N - 1 - i] = 200 + i;

@@ -1,16 +1,12 @@
 /* What the verifier says of segments and schedules: tests/ir/schedules.txt. A case lists segments and a schedule of the
  * graph below; a case that begins with a schedule is given the graph's own segments. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "ir/text.h"
 #include "ir/verify.h"
 #include "tests/ir/golden.h"
+#include "tests/test.h"
 
 static struct golden golden;
 
@@ -103,7 +99,6 @@ static const char *verdict(struct arena *arena, const char *input) {
 }
 
 static void test_verdicts(void **state) {
-    (void)state;
     assert_int_equal(golden_run(&golden, "tests/ir/schedules.txt", verdict), 0);
 }
 

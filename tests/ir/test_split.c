@@ -8,13 +8,8 @@
  * partial inputs where a row is marked linear. */
 #include <ctype.h>
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "ir/base/str.h"
 #include "ir/dims.h"
@@ -24,6 +19,7 @@
 #include "tests/ir/golden.h"
 #include "tests/ir/random.h"
 #include "tests/ir/reference.h"
+#include "tests/test.h"
 
 enum { AXES = 2, MAX_RANKS = 16, MAX_OPERANDS = 16 };
 
@@ -722,27 +718,22 @@ static void check_case(const char *name, const char *statements) {
 }
 
 static void test_products_and_reductions(void **state) {
-    (void)state;
     golden_each(&golden, "tests/dims/contract.txt", check_case);
 }
 
 static void test_windows(void **state) {
-    (void)state;
     golden_each(&golden, "tests/dims/conv.txt", check_case);
 }
 
 static void test_movement(void **state) {
-    (void)state;
     golden_each(&golden, "tests/dims/move.txt", check_case);
 }
 
 static void test_attention(void **state) {
-    (void)state;
     golden_each(&golden, "tests/dims/attention.txt", check_case);
 }
 
 static void test_broadcasting(void **state) {
-    (void)state;
     golden_each(&golden, "tests/dims/elementwise.txt", check_case);
 }
 
@@ -777,7 +768,6 @@ static const char *elementwise_case(struct arena *arena, const struct op *op, co
 
 static void test_every_elementwise_row(void **state) {
     static const enum rt_dtype dtypes[] = {RT_F64, RT_I64, RT_F32};
-    (void)state;
     for (int i = 0; i < NOPS; i++) {
         if (ops[i].kind != OP_ELEMENTWISE || !ops[i].expr || ops[i].dims) continue;
         for (int k = 0; k < 3; k++) {
@@ -792,7 +782,6 @@ static void test_every_elementwise_row(void **state) {
 }
 
 static void test_fused_chains(void **state) {
-    (void)state;
     check_case("Fused",
                "input %0 \"x\" f64[2,3,4]\ninput %1 \"x\" f64[3,1]\ninput %2 \"x\" bool[4]\n"
                "%9 \"y\" = Fused(%0, %1, %2) expr=\"v0 = a + b; v1 = c ? v0 : 2 * a; v0 * v1 + b\" to=\"f64\"\n");
@@ -820,7 +809,6 @@ static void print_shape(struct strbuf *out, const int64_t *shape, int n) {
 
 static void test_random_reshapes(void **state) {
     struct random random = {5};
-    (void)state;
     for (int i = 0; i < 300; i++) {
         struct arena arena;
         struct strbuf text;
@@ -837,13 +825,11 @@ static void test_random_reshapes(void **state) {
 }
 
 static void test_enough_was_tried(void **state) {
-    (void)state;
     print_message("%ld cuts, %ld of them nested\n", trials, nests);
     assert_true(trials > 5000 && nests > 2000);
 }
 
 static int say_where(void **state) {
-    (void)state;
     if (*current) print_error("in case %s", current);
     *current = 0;
     return 0;

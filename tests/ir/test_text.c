@@ -1,12 +1,7 @@
 /* The text IR: round trips, the canonical form, and what is said of bad texts. */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "ir/base/str.h"
 #include "ir/dims.h"
@@ -15,6 +10,7 @@
 #include "ir/text.h"
 #include "tests/ir/golden.h"
 #include "tests/ir/random.h"
+#include "tests/test.h"
 
 static struct golden golden;
 
@@ -48,12 +44,10 @@ static const char *errors_of(struct arena *arena, const char *text) {
 }
 
 static void test_canonical_form(void **state) {
-    (void)state;
     assert_int_equal(golden_run(&golden, "tests/ir/text_round.txt", canonical), 0);
 }
 
 static void test_errors(void **state) {
-    (void)state;
     assert_int_equal(golden_run(&golden, "tests/ir/text_errors.txt", errors_of), 0);
 }
 
@@ -69,7 +63,6 @@ static void round_trip_case(const char *name, const char *statements) {
 }
 
 static void test_every_row_round_trips(void **state) {
-    (void)state;
     golden_each(&golden, "tests/dims/elementwise.txt", round_trip_case);
     golden_each(&golden, "tests/dims/contract.txt", round_trip_case);
     golden_each(&golden, "tests/dims/conv.txt", round_trip_case);
@@ -206,7 +199,6 @@ static void random_graph(struct graph *graph, struct arena *arena, struct random
 }
 
 static void test_random_graphs_round_trip(void **state) {
-    (void)state;
     for (uint64_t seed = 0; seed < 300; seed++) {
         struct random random = {seed};
         struct arena arena;
@@ -221,7 +213,6 @@ static void test_random_graphs_round_trip(void **state) {
 
 /* Cutting a text anywhere must give an error or a graph, and nothing worse. */
 static void test_truncated_texts(void **state) {
-    (void)state;
     struct random random = {7};
     struct arena arena;
     struct graph graph;
@@ -246,7 +237,6 @@ static void test_truncated_texts(void **state) {
 /* Numbers ------------------------------------------------------------------------------------------------------ */
 
 static void test_numbers_round_trip(void **state) {
-    (void)state;
     struct random random = {11};
     for (int t = 0; t < RT_DTYPE_COUNT; t++)
         for (int i = 0; i < 3000; i++) {
@@ -261,7 +251,6 @@ static void test_numbers_round_trip(void **state) {
 }
 
 static void test_every_half_round_trips(void **state) {
-    (void)state;
     for (uint32_t bits = 0; bits < 0x10000; bits++) {
         uint16_t half = (uint16_t)bits, again;
         char text[NUMBER_TEXT];
@@ -273,7 +262,6 @@ static void test_every_half_round_trips(void **state) {
 }
 
 static void test_numbers_are_short(void **state) {
-    (void)state;
     static const struct {
         double value;
         const char *f32, *f64;
@@ -291,7 +279,6 @@ static void test_numbers_are_short(void **state) {
 }
 
 static void test_texts_that_are_no_numbers(void **state) {
-    (void)state;
     static const char *const bad[] = {"",       "-",       "+",    ".",        "e5", "1e", "0x1", "1_0",  "nan:",
                                       "nan:0x", "nan:0x0", "nanx", "infinity", "1 ", " 1", "--1", "1e999"};
     unsigned char bits[8];

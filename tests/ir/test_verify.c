@@ -6,12 +6,8 @@
 /* Its static functions are the subject; cmocka.h comes behind it, whose macro fail() would be in the way. */
 #include "ir/verify/parts.c"
 
-#include <setjmp.h>
-#include <stddef.h>
-
-#include <cmocka.h>
-
 #include "tests/ir/random.h"
+#include "tests/test.h"
 
 enum { TRIALS = 200000 };
 
@@ -96,7 +92,6 @@ static bool owns_window(const struct rt_cut *part, const struct rt_placement *wi
 /* Trials ----------------------------------------------------------------------------------------------------------- */
 
 static void sets_of_indices(void **state) {
-    (void)state;
     struct random random = {1};
     int right = 0, wrong = 0;
     for (int trial = 0; trial < TRIALS; trial++) {
@@ -122,7 +117,6 @@ static void sets_of_indices(void **state) {
 
 /* As sets_of_indices, for two axes that divide one factor. */
 static void nests_of_indices(void **state) {
-    (void)state;
     struct arena arena;
     struct random random = {4};
     int right = 0, wrong = 0;
@@ -166,7 +160,6 @@ static void nests_of_indices(void **state) {
 }
 
 static void windows_of_positions(void **state) {
-    (void)state;
     struct random random = {2};
     int right = 0, wrong = 0;
     for (int trial = 0; trial < TRIALS; trial++) {
@@ -190,7 +183,6 @@ static void windows_of_positions(void **state) {
 }
 
 static void windows_in_parts(void **state) {
-    (void)state;
     struct random random = {3};
     int right = 0, wrong = 0;
     for (int trial = 0; trial < TRIALS; trial++) {

@@ -3,15 +3,9 @@
 #ifndef TESTS_KERNEL_TEST_H
 #define TESTS_KERNEL_TEST_H
 
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include "../../runtime/kernels/c/kernels.h"
 #include "../../runtime/generated.h"
+#include "../test.h"
 
 #define WALK_NDIM 16 /* of a walk */
 

@@ -236,7 +236,6 @@ static void check_definition(const struct trial *c, const char *kernels) {
 }
 
 static void test_definition(void **state) {
-    (void)state;
     for (int i = 0; i < TRIALS; i++) {
         check_definition(&trials[i], "auto");
         check_definition(&trials[i], "reference");
@@ -266,7 +265,6 @@ static void check_step(const struct trial *c) {
 }
 
 static void test_steps(void **state) {
-    (void)state;
     each_step(check_step);
 }
 
@@ -314,7 +312,6 @@ static void run_part(struct rt *rt, float *y, const struct operands *o, const st
 }
 
 static void test_cuts_change_nothing(void **state) {
-    (void)state;
     struct rt *rt = test_open("auto");
     for (int i = 0; i < TRIALS; i++) {
         const struct trial *c = &trials[i];
@@ -363,14 +360,12 @@ static void check_threads(const struct trial *c) {
 }
 
 static void test_threads_change_nothing(void **state) {
-    (void)state;
     each_step(check_threads);
     for (int i = 0; i < TRIALS; i++) check_threads(&trials[i]);
 }
 
 /* q and k as they stand in a product (b,t,3,heads,d), v in a cache (b,heads,more,e), y as (b,t,heads,e). */
 static void test_strides_change_nothing(void **state) {
-    (void)state;
     struct rt *rt = test_open("auto");
     for (int i = 0; i < TRIALS; i++) {
         const struct trial *c = &trials[i];
@@ -409,7 +404,6 @@ static void test_strides_change_nothing(void **state) {
 /* Keys that causal rows do not see, of whole and of divided tiles, have no part in the result, whatever they are; nor
  * are they read, but for up to 15 before a window. */
 static void test_hidden_keys_are_not_read(void **state) {
-    (void)state;
     enum { D = 64, S = 640, LAST_KEY = 319, WINDOW = 128, PAGE = 4096 }; /* 16 keys a page */
     struct rt *rt = test_open("auto");
     const int64_t dims[] = {1, 1, 2, D}, step[] = {S * D, S * D, D, 1}, row_step[] = {2 * D, 2 * D, D, 1};
@@ -518,7 +512,6 @@ static void check_keys_in_calls(struct rt *rt, const struct operands *o, const s
 }
 
 static void test_keys_in_calls(void **state) {
-    (void)state;
     struct rt *rt = test_open("auto");
     for (int i = 0; i < TRIALS; i++) {
         struct operands o;
@@ -535,7 +528,6 @@ static void test_keys_in_calls(void **state) {
 /* A mask of values that leave nothing of a score gives the bits of the causal flag, which leaves keys out; so does
  * the other mask. */
 static void test_masks_agree(void **state) {
-    (void)state;
     struct rt *rt = test_open("auto");
     enum { T = 300 };
     const struct trial flag = {1, 2, 1, T, T, 16, 16, NONE, NONE, .causal = 1, .scale = 0.25, .fill = -FLT_MAX};
@@ -577,7 +569,6 @@ static float one(struct rt *rt, float *k, float *v, const uint8_t *keep, const f
 }
 
 static void test_special_values(void **state) {
-    (void)state;
     struct rt *rt = test_open("auto");
     float k[KEYS] = {0}, v[KEYS] = {0}, bias[KEYS];
     uint8_t nothing[KEYS] = {0}, first[KEYS] = {1}, last[KEYS] = {0};
@@ -606,7 +597,6 @@ static void test_special_values(void **state) {
 }
 
 static void test_nothing(void **state) {
-    (void)state;
     struct rt *rt = test_open("auto");
     const int64_t none[] = {0, 2, 3, 4}, some[] = {1, 1, 1, 4};
     struct rt_attention shape = {.ndim = 4, .q = none, .kv = 2, .s = 3, .e = 4, .scale = 1};
@@ -646,7 +636,6 @@ static void test_nothing(void **state) {
     } while (0)
 
 static void test_rope(void **state) {
-    (void)state;
     CHECK_ROPE(float, f32, 0, test_f32);
     CHECK_ROPE(float, f32, 1, test_f32);
     CHECK_ROPE(double, f64, 0, test_f64);

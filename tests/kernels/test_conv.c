@@ -86,7 +86,6 @@ static void recorded_with(const char *kernels) {
 }
 
 static void test_recorded(void **state) {
-    (void)state;
     recorded_with("reference");
     recorded_with("auto");
 }
@@ -238,7 +237,6 @@ static void check_definition(struct rt *reference, struct rt *library, const str
 }
 
 static void test_definition(void **state) {
-    (void)state;
     struct rt *reference = test_open("reference"), *library = test_open("auto");
     for (int s = 0; s < SHAPES; s++) check_definition(reference, library, &shapes[s]);
     test_close(reference);
@@ -307,7 +305,6 @@ static void check_last(struct rt *reference, struct rt *library, const struct sh
 }
 
 static void test_channels_last(void **state) {
-    (void)state;
     struct rt *reference = test_open("reference"), *library = test_open("auto");
     for (int s = 0; s < SHAPES; s++) check_last(reference, library, &shapes[s]);
     test_close(reference);
@@ -330,7 +327,6 @@ static void check_adjoint(struct rt *rt, const struct shape *s) {
 }
 
 static void test_transpose_is_adjoint(void **state) {
-    (void)state;
     struct rt *rt = test_open("reference");
     for (int s = 0; s < SHAPES; s++) check_adjoint(rt, &shapes[s]);
     test_close(rt);
@@ -353,7 +349,6 @@ static void check_weights_are_adjoint(struct rt *rt, const struct shape *s) {
 }
 
 static void test_weight_gradient_is_adjoint(void **state) {
-    (void)state;
     static const char *const kernels[] = {"reference", "auto"};
     for (int i = 0; i < 2; i++) {
         struct rt *rt = test_open(kernels[i]);
@@ -368,7 +363,6 @@ static int64_t below(int64_t n) {
 
 /* Both gradients of shapes that nobody chose, of few channels and of more. */
 static void test_gradients_of_random_shapes(void **state) {
-    (void)state;
     struct rt *rt = test_open("reference");
     for (int i = 0; i < 400; i++) {
         struct shape s = {1 + below(3), 1 + below(4), below(3) ? 1 : 1 + below(10), 1 + below(6), 4 - (int)below(2)};
@@ -385,7 +379,6 @@ static void test_gradients_of_random_shapes(void **state) {
 
 /* An infinite element of x reaches only the weights whose window elements read it. */
 static void test_gradient_beside_infinity(void **state) {
-    (void)state;
     enum { ROWS = 6, COLUMNS = 7, TAPS = 9 };
     struct rt *rt = test_open("reference");
     static const int64_t x_dims[] = {1, 1, ROWS, COLUMNS}, w_dims[] = {1, 1, 3, 3}, one[] = {1, 1};
@@ -448,7 +441,6 @@ static void check_weight_cuts(struct rt *rt, const struct shape *s) {
 }
 
 static void test_cuts(void **state) {
-    (void)state;
     static const char *const kernels[] = {"reference", "auto"};
     for (int i = 0; i < 2; i++) {
         struct rt *rt = test_open(kernels[i]);
@@ -462,7 +454,6 @@ static void test_cuts(void **state) {
 
 /* Large enough that work is shared out. */
 static void test_threads(void **state) {
-    (void)state;
     static const struct shape large[] = {{1, 1, 24, 70, 4, {31, 37}, {3, 3}, {1, 1}, {1, 1}, {1, 1}, {1, 1}},
                                          {1, 90, 1, 1, 4, {41, 37}, {3, 3}, {1, 1}, {1, 1}, {1, 1}, {1, 1}},
                                          {1, 1, 700, 300, 4, {4, 4}, {1, 1}, {1, 1}, {1, 1}, {0, 0}, {0, 0}}};
@@ -493,7 +484,6 @@ static void test_threads(void **state) {
 /* Nothing to do --------------------------------------------------------------------------------------------------- */
 
 static void test_empty(void **state) {
-    (void)state;
     static const int64_t one[] = {1, 1}, zero[] = {0, 0}, none[] = {0, 3, 4, 5}, w[] = {2, 3, 1, 1},
                          no_y[] = {0, 2, 4, 5};
     static const int64_t x[] = {1, 0, 2, 2}, no_w[] = {2, 0, 1, 1}, y[] = {1, 2, 2, 2};

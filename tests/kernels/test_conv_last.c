@@ -100,7 +100,6 @@ static void check_recorded(struct rt *rt, const struct recorded *r) {
 }
 
 static void test_recorded(void **state) {
-    (void)state;
     static const char *const kernels[] = {"reference", "auto"};
     for (int k = 0; k < 2; k++) {
         struct rt *rt = test_open(kernels[k]);
@@ -167,7 +166,6 @@ static void check_equal(struct rt *rt, const struct recorded *conv) {
 }
 
 static void test_random_shapes(void **state) {
-    (void)state;
     static const char *const kernels[] = {"reference", "auto"};
     for (int k = 0; k < 2; k++) {
         struct rt *rt = test_open(kernels[k]);
@@ -181,7 +179,6 @@ static void test_random_shapes(void **state) {
 
 /* The same bits with any number of threads. */
 static void test_threads(void **state) {
-    (void)state;
     struct rt *rt = test_open("auto");
     const int usual = omp_get_max_threads();
     for (int i = 0; i < 20; i++) {

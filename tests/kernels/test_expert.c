@@ -10,19 +10,16 @@
 static struct rt *rt;
 
 static int open_auto(void **state) {
-    (void)state;
     rt = test_open("auto");
     return 0;
 }
 
 static int open_reference(void **state) {
-    (void)state;
     rt = test_open("reference");
     return 0;
 }
 
 static int close_rank(void **state) {
-    (void)state;
     test_close(rt);
     return 0;
 }
@@ -59,7 +56,6 @@ static float *random_f32(int64_t count) {
 }
 
 static void test_products(void **state) {
-    (void)state;
     for (int i = 0; i < SHAPES; i++) {
         const struct shape *s = &shapes[i];
         int64_t *index = random_experts(s);
@@ -88,7 +84,6 @@ static void test_products(void **state) {
 
 /* Weights of 16 bits: the same bits as the widened ones. */
 static void test_halves(void **state) {
-    (void)state;
     for (int i = 0; i < SHAPES; i++) {
         const struct shape *s = &shapes[i];
         const int64_t all = s->experts * s->k * s->n;
@@ -118,7 +113,6 @@ static void test_halves(void **state) {
 
 /* Weights of codes: the same bits as (code - offset) * scale. */
 static void test_codes(void **state) {
-    (void)state;
     enum { GROUPS = 3 };
     for (int bits = 4; bits <= 8; bits += 4)
         for (int i = 0; i < SHAPES; i++) {
@@ -150,7 +144,6 @@ static void test_codes(void **state) {
 }
 
 static void test_gradients(void **state) {
-    (void)state;
     for (int i = 0; i < SHAPES; i++) {
         const struct shape *s = &shapes[i];
         int64_t *index = random_experts(s);
@@ -173,7 +166,6 @@ static void test_gradients(void **state) {
 static void test_experts_out_of_range(void **state) {
     const int64_t wrong[] = {4, -5};
     float x[3] = {1, 2, 3}, w[12] = {0}, y[3] = {7};
-    (void)state;
     for (int i = 0; i < 2; i++) {
         assert_int_equal(rt_expert_matmul_f32(rt, y, x, w, &wrong[i], 1, 1, 4, 3, 1, 0, 0, 4), RT_ERROR_INPUT);
         assert_int_equal(rt_expert_weight_grad_f32(rt, w, x, x, &wrong[i], 1, 1, 4, 3, 1, 0, 4), RT_ERROR_INPUT);

@@ -22,7 +22,6 @@ static const struct format {
                {"e5m2", RT_FP8_E5M2, e5m2_values, e5m2_thresholds, 124, 57344, 0x7c, rt_e5m2_to_f32, rt_f32_to_e5m2}};
 
 static void test_codes_are_values(void **state) {
-    (void)state;
     for (int f = 0; f < 2; f++)
         for (int code = 0; code < 256; code++) {
             const float value = formats[f].to_f32((uint8_t)code), expected = rt_f32_of_bits(formats[f].values[code]);
@@ -39,7 +38,6 @@ static void check_code(const struct format *format, uint32_t bits, int code) {
 
 /* Where a code begins, the number before that, and every 997th between. */
 static void test_values_are_codes(void **state) {
-    (void)state;
     for (int f = 0; f < 2; f++) {
         const struct format *format = &formats[f];
         assert_int_equal(sizeof e4m3_thresholds / 4, formats[0].codes);
@@ -54,7 +52,6 @@ static void test_values_are_codes(void **state) {
 }
 
 static void test_what_is_no_number(void **state) {
-    (void)state;
     for (int f = 0; f < 2; f++) {
         check_code(&formats[f], 0x7f800000, formats[f].infinity);
         assert_true(isnan(formats[f].to_f32(formats[f].of_f32(NAN))));
@@ -82,7 +79,6 @@ static void check_quantised(const struct format *format, const float *x, int64_t
 static void test_tensors(void **state) {
     static const int64_t sizes[][2] = {{0, 3}, {1, 1}, {1, 7}, {5, 33}, {300, 129}};
     static const float scales[] = {1, 448.f / 3, 1e30f, 1e-30f};
-    (void)state;
     for (int s = 0; s < 5; s++)
         for (int f = 0; f < 2; f++)
             for (int k = 0; k < 4; k++) {
@@ -98,7 +94,6 @@ static void test_not_finite_is_seen(void **state) {
     const float x[] = {1, -INFINITY, 3}, y[] = {INFINITY, NAN, 3}, scale = 2;
     uint8_t q[3];
     float most;
-    (void)state;
     rt_quantize_f32(q, &most, x, &scale, 1, 3, RT_FP8_E5M2);
     assert_true(isinf(most) && q[1] == 0xfc);
     rt_quantize_f32(q, &most, x, &scale, 3, 1, RT_FP8_E4M3);
@@ -114,7 +109,6 @@ static void test_types(void **state) {
     double wide[N];
     uint16_t half[N];
     uint8_t q[N], codes[N];
-    (void)state;
     test_f32(x, N);
     for (int i = 0; i < N; i++) wide[i] = (double)x[i];
     rt_quantize_f32(codes, &expected, x, &scale, 10, 20, RT_FP8_E4M3);
@@ -178,7 +172,6 @@ static void check_product(struct rt *rt, int fa, int fb, const int64_t *shape) {
 static void test_products(void **state) {
     static const int64_t shapes[][3] = {{0, 3, 2},   {2, 0, 3},   {1, 1, 1},      {16, 16, 16},
                                         {17, 33, 5}, {1, 500, 3}, {140, 400, 131}};
-    (void)state;
     for (int kind = 0; kind < 2; kind++) {
         struct rt *rt = test_open(kind ? "reference" : "auto");
         for (int s = 0; s < 7; s++)

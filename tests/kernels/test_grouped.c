@@ -141,7 +141,6 @@ static void check(const struct rt_gemm_grouped *set, const struct trial *t) {
 }
 
 static void test_sets_give_the_same_bits(void **state) {
-    (void)state;
     for (size_t s = 0; s < sizeof shapes / sizeof *shapes; s++)
         for (int kind = 0; kind < 16; kind++) {
             const struct trial t = make(shapes[s], kind);

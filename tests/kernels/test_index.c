@@ -28,13 +28,11 @@ static const struct kernels kinds[] = {KERNELS(1), KERNELS(2), KERNELS(4), KERNE
 static struct rt *rt;
 
 static int open_rank(void **state) {
-    (void)state;
     rt = test_open("reference");
     return 0;
 }
 
 static int close_rank(void **state) {
-    (void)state;
     test_close(rt);
     return 0;
 }
@@ -205,7 +203,6 @@ static void scatter_nd_once(const struct kernels *kernel, int round) {
 
 /* Adding is scattering one update after the other, each on top of what it falls on. */
 static void test_adding(void **state) {
-    (void)state;
     const float x[] = {1, 2, 3, 4, 5, 6}, updates[] = {10, 20, 30, 40}, nothing[6] = {0};
     const int64_t index[] = {2, -1, 0, 2}, rows[] = {1, -2, 2, 2}, dims[] = {2, 3}, index_dims[] = {2, 2},
                   three[] = {3};
@@ -234,7 +231,6 @@ static void run(void (*once)(const struct kernels *, int)) {
 
 #define TEST(name)                                                                                                     \
     static void test_##name(void **state) {                                                                            \
-        (void)state;                                                                                                   \
         run(name##_once);                                                                                              \
     }
 TEST(gather)
@@ -244,7 +240,6 @@ TEST(scatter_elements)
 TEST(scatter_nd)
 
 static void test_parts_of_a_gather_sum_to_the_whole(void **state) {
-    (void)state;
     const int64_t table[] = {10, 11, 12, 13, 14, 15, 16}, index[] = {6, 0, -1, 3, 4};
     int64_t whole[5], sum[5] = {0};
     assert_int_equal(rt_gather_b8(rt, whole, table, index, 1, 1, 7, 1, 5, 0, 7), RT_OK);
@@ -257,7 +252,6 @@ static void test_parts_of_a_gather_sum_to_the_whole(void **state) {
 }
 
 static void test_out_of_range(void **state) {
-    (void)state;
     const float x[] = {1, 2, 3};
     const int64_t high[] = {0, 3}, low[] = {-4, 5};
     const int32_t low32[] = {2, -4};
@@ -277,7 +271,6 @@ static void test_out_of_range(void **state) {
 }
 
 static void test_the_first_bad_index_is_named_by_any_threads(void **state) {
-    (void)state;
     enum { COUNT = 100000 };
     int64_t *index = test_new(COUNT, 8);
     unsigned char x = 0, *y = test_new(COUNT, 1);
@@ -293,7 +286,6 @@ static void test_the_first_bad_index_is_named_by_any_threads(void **state) {
 }
 
 static void test_classes(void **state) {
-    (void)state;
     const int64_t wide[] = {0, 4, -100, 2}, dims[] = {2, 2}, starts[] = {0, 0}, behind[] = {3, 10};
     const int32_t narrow[] = {0, 4, 5, -1};
     int64_t y[4];
@@ -309,7 +301,6 @@ static void test_classes(void **state) {
 }
 
 static void test_divisors(void **state) {
-    (void)state;
     const int32_t x[] = {1, -1, 3, 0, 0}, kept[] = {1, -1, 3};
     const int64_t dims[] = {2, 2}, starts[] = {4, 10}, n[] = {3};
     const uint8_t bytes[] = {1, 255, 0, 2};
@@ -325,7 +316,6 @@ static void test_divisors(void **state) {
 }
 
 static void test_empty(void **state) {
-    (void)state;
     const int64_t none[] = {0}, dims[] = {3, 0};
     const int64_t index[] = {0};
     char x[1] = {1}, y[1] = {5};
@@ -340,7 +330,6 @@ static void test_empty(void **state) {
 
 /* Rows of a matrix that lies in panels of its transpose are the rows of the matrix. */
 static void test_gather_from_panels(void **state) {
-    (void)state;
     for (int round = 0; round < ROUNDS; round++) {
         int64_t total = 1 + (int64_t)test_random(90), inner = (int64_t)test_random(70), count = (int64_t)test_random(9);
         int64_t start = (int64_t)test_random((uint64_t)total),
@@ -367,7 +356,6 @@ static void test_gather_from_panels(void **state) {
 
 /* The same for 16-bit elements, which lie in panels of pairs. */
 static void test_gather_from_pairs(void **state) {
-    (void)state;
     for (int round = 0; round < ROUNDS; round++) {
         int64_t total = 1 + (int64_t)test_random(90), inner = (int64_t)test_random(70), count = (int64_t)test_random(9);
         struct indices index = random_indices(count, total);
@@ -386,7 +374,6 @@ static void test_gather_from_pairs(void **state) {
 
 /* And for bytes, which lie in panels of quads, unsigned ones less 128. */
 static void test_gather_from_quads(void **state) {
-    (void)state;
     for (int round = 0; round < ROUNDS; round++) {
         int64_t total = 1 + (int64_t)test_random(90), inner = (int64_t)test_random(70), count = (int64_t)test_random(9);
         struct indices index = random_indices(count, total);
@@ -421,7 +408,6 @@ static void expect_topk(int64_t *y, const int64_t *values, int64_t c, int64_t in
 
 /* Integers of a small range are counted, others compared. */
 static void test_topk_of_integers(void **state) {
-    (void)state;
     for (int round = 0; round < ROUNDS; round++) {
         const int64_t c = 200 + (int64_t)test_random(200), k = (int64_t)test_random(4) ? c : c / 2,
                       inner = 1 + round % 3;

@@ -220,7 +220,6 @@ static void run(void (*once)(const struct moves *, int)) {
 
 #define TEST(name)                                                                                                     \
     static void test_##name(void **state) {                                                                            \
-        (void)state;                                                                                                   \
         run(name##_once);                                                                                              \
     }
 TEST(transpose)

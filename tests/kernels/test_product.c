@@ -99,17 +99,14 @@ static void products_of(const char *kernels) {
 }
 
 static void test_reference(void **state) {
-    (void)state;
     products_of("reference");
 }
 
 static void test_library(void **state) {
-    (void)state;
     products_of("auto");
 }
 
 static void test_reference_is_the_loop(void **state) {
-    (void)state;
     struct rt *rt = test_open("reference");
     for (int s = 0; s < SHAPES; s++) {
         struct operands o = make(shapes[s]);
@@ -188,17 +185,14 @@ static void cuts_change_nothing(const char *kernels) {
 }
 
 static void test_reference_cuts(void **state) {
-    (void)state;
     cuts_change_nothing("reference");
 }
 
 static void test_library_cuts(void **state) {
-    (void)state;
     cuts_change_nothing("auto");
 }
 
 static void test_threads_change_nothing(void **state) {
-    (void)state;
     static const struct shape large = {150, 100, 130};
     for (int kind = 0; kind < 2; kind++) {
         struct rt *rt = test_open(kind ? "reference" : "auto");
@@ -215,7 +209,6 @@ static void test_threads_change_nothing(void **state) {
 }
 
 static void test_batches(void **state) {
-    (void)state;
     enum { BATCH = 5, M = 9, K = 70, N = 11 };
     for (int kind = 0; kind < 2; kind++)
         for (int trans = 0; trans < 4; trans++)
@@ -314,7 +307,6 @@ static void half_products(struct rt *rt, const struct half *half, struct shape s
 }
 
 static void test_halves(void **state) {
-    (void)state;
     static const struct shape large[] = {{129, 385, 131}, {260, 40, 257}, {241, 775, 289}};
     for (int kind = 0; kind < 2; kind++)
         for (int h = 0; h < HALVES; h++) {
@@ -382,7 +374,6 @@ static const struct shape half_shapes[] = {{3, 0, 40},    {1, 1, 1},     {1, 301
 #define HALF_SHAPES (int)(sizeof half_shapes / sizeof *half_shapes)
 
 static void test_packed_halves(void **state) {
-    (void)state;
     for (int h = 0; h < 2; h++)
         for (int s = 0; s < HALF_SHAPES; s++) {
             for (const struct rt_gemm_packed *set = rt_gemm_packed;; set++) {
@@ -431,7 +422,6 @@ typedef int by_half(struct rt *, float *, const float *, const uint16_t *, int64
 
 /* Against the product in f64 of the same weights; the same bits for any number of threads; with an epilogue. */
 static void test_packed_by_halves_of_a_program(void **state) {
-    (void)state;
     static const struct shape of[] = {{1, 769, 2300}, {130, 401, 300}};
     static by_half *const products[] = {rt_matmul_packed_f32_by_bf16, rt_matmul_packed_f32_by_fp16,
                                         rt_matmul_packed_f32_as_bf16};
@@ -470,7 +460,6 @@ static void test_packed_by_halves_of_a_program(void **state) {
 }
 
 static void test_packed_by_halves(void **state) {
-    (void)state;
     for (int h = 0; h < 2; h++)
         for (int s = 0; s < HALF_SHAPES; s++) {
             for (const struct rt_gemm_packed *set = rt_gemm_packed;; set++) {
@@ -494,7 +483,6 @@ static void add_of_row(uint16_t *y, const float *sum, int64_t sum_row, const voi
 /* The same bits for any number of threads; the reference's are those of the product that is not packed; an epilogue
  * reads the sum in f32, since (1 + 2^-5)^2 - 1 would be 2^-4 if the product were rounded first. */
 static void test_packed_halves_of_a_program(void **state) {
-    (void)state;
     const struct shape s = {130, 401, 300};
     for (int kind = 0; kind < 2; kind++)
         for (int h = 0; h < 2; h++) {
@@ -530,7 +518,6 @@ static void test_packed_halves_of_a_program(void **state) {
 }
 
 static void test_nan_and_infinity_pass(void **state) {
-    (void)state;
     for (int kind = 0; kind < 2; kind++) {
         struct rt *rt = test_open(kind ? "reference" : "auto");
         const float a[] = {0, 1, INFINITY, 1, NAN, 0}, b[] = {INFINITY, 0, 1, 2};
@@ -546,7 +533,6 @@ static void test_nan_and_infinity_pass(void **state) {
 }
 
 static void test_integers_wrap(void **state) {
-    (void)state;
     struct rt *rt = test_open("auto");
     const int32_t a = INT32_MIN, b = -1;
     int32_t y;
@@ -556,7 +542,6 @@ static void test_integers_wrap(void **state) {
 }
 
 static void test_selection(void **state) {
-    (void)state;
     struct rt *rt = test_open("reference");
     assert_true(rt_kernels_invariant(rt));
     assert_int_equal(rt_kernels_select(rt, "fastest"), -1);
@@ -600,7 +585,6 @@ static const struct shape packed_shapes[] = {{3, 0, 40},    {1, 1, 1},      {1, 
 #define PACKED_SHAPES (int)(sizeof packed_shapes / sizeof *packed_shapes)
 
 static void test_packed_sets_are_chains(void **state) {
-    (void)state;
     for (int s = 0; s < PACKED_SHAPES; s++) {
         struct operands o = make(packed_shapes[s]);
         struct shape d = o.shape;
@@ -621,7 +605,6 @@ static void test_packed_sets_are_chains(void **state) {
 
 /* A block is computed, and nothing is written beside it. */
 static void test_packed_blocks(void **state) {
-    (void)state;
     enum { M = 40, K = 300, N = 197 };
     static const struct rt_block blocks[] = {
         {0, M, 0, N}, {3, 1, 32, 1}, {5, 16, 64, 37}, {39, 1, 192, 5}, {0, 29, 32, 64}};
@@ -655,7 +638,6 @@ static void bias_and_more(float *y, const void *const *x, struct rt_block at) {
 }
 
 static void test_epilogue_sees_every_element_once(void **state) {
-    (void)state;
     static const struct shape some[] = {{1, 1, 1}, {3, 0, 40}, {130, 300, 290}, {29, 513, 47}, {900, 64, 31}};
     for (int kind = 0; kind < 2; kind++)
         for (int s = 0; s < 5; s++)
@@ -680,7 +662,6 @@ static void test_epilogue_sees_every_element_once(void **state) {
 }
 
 static void test_packed_threads_and_cuts_change_nothing(void **state) {
-    (void)state;
     static const struct shape large[] = {{130, 300, 200}, {900, 70, 31}, {1, 1100, 1000}, {3, 4000, 97}};
     for (int kind = 0; kind < 2; kind++)
         for (int s = 0; s < 4; s++) {
@@ -707,7 +688,6 @@ static void test_packed_threads_and_cuts_change_nothing(void **state) {
 }
 
 static void test_packed_special_values(void **state) {
-    (void)state;
     for (int kind = 0; kind < 2; kind++) {
         struct rt *rt = test_open(kind ? "reference" : "auto");
         const float a[] = {0, 1, INFINITY, 1, NAN, 0}, b[] = {INFINITY, 0, 1, 2};

@@ -110,7 +110,6 @@ static void check(const struct rt_gemm_quads *set, const struct trial *t, const 
 }
 
 static void test_sets_are_exact(void **state) {
-    (void)state;
     for (size_t s = 0; s < sizeof shapes / sizeof *shapes; s++)
         for (int kind = 0; kind < 16; kind++) {
             const struct trial t = make(shapes[s], kind);
@@ -134,7 +133,6 @@ static void keep(void *y, const int32_t *sum, int64_t sum_row, const void *const
 }
 
 static void test_epilogue_sees_every_sum_once(void **state) {
-    (void)state;
     for (size_t s = 0; s < sizeof shapes / sizeof *shapes; s++) {
         const struct trial t = make(shapes[s], 15);
         const struct matrix matrix = {t.x, t.shape.k};

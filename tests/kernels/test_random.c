@@ -20,7 +20,6 @@ static void test_known_answers(void **state) {
                    {{{0x243f6a88, 0x85a308d3, 0x13198a2e, 0x03707344}},
                     0x299f31d0a4093822,
                     {{0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1}}}};
-    (void)state;
     for (size_t i = 0; i < sizeof vectors / sizeof *vectors; i++) {
         const struct rt_philox got = rt_philox(vectors[i].counter, vectors[i].key);
         assert_memory_equal(&got, &vectors[i].answer, sizeof got);
@@ -42,7 +41,6 @@ static void mask_of(double *y, const struct numbers *n, const struct rt_region *
 }
 
 static void test_parts_have_the_mask_of_the_whole(void **state) {
-    (void)state;
     for (int round = 0; round < 200; round++) {
         int64_t whole[3], dims[3], starts[3], at[3] = {0}, global[3];
         const int64_t none[3] = {0};
@@ -78,7 +76,6 @@ static double *big_mask(const struct numbers *n) {
 /* The count of a binomial lies within five deviations of its mean but for one case in two million; masks of other
  * steps, micro-batches and keys agree where both keep or both drop, by chance. */
 static void test_statistics(void **state) {
-    (void)state;
     const double p = usual.ratio, alike = p * p + (1 - p) * (1 - p);
     const struct numbers others[] = {
         {1, 4, 2, 0.3, 77}, {1, 3, 1, 0.3, 77}, {1, 3, 2, 0.3, 78}, {1, 3, 2, 0.3, 77 + ((int64_t)1 << 32)}};
@@ -99,7 +96,6 @@ static void test_statistics(void **state) {
 }
 
 static void test_evaluation_keeps_all(void **state) {
-    (void)state;
     const float x[] = {1, -2, INFINITY, 0};
     const double off = 0, step = 1, micro = 0;
     const int64_t dims[] = {4}, starts[] = {0};

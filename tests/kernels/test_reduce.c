@@ -39,7 +39,6 @@ static void small_i32(int32_t *to, int64_t count) {
 #undef test_i32
 
 static void test_nothing_gives_the_identity(void **state) {
-    (void)state;
     float y[2];
     int64_t w[2];
     int32_t v[2];
@@ -58,7 +57,6 @@ static void test_nothing_gives_the_identity(void **state) {
 }
 
 static void test_nan_wins_everywhere(void **state) {
-    (void)state;
     enum { R = 21 };
     for (int place = 0; place < R; place++) {
         float x[R], y;
@@ -86,7 +84,6 @@ static void test_nan_wins_everywhere(void **state) {
 }
 
 static void test_infinities(void **state) {
-    (void)state;
     const float x[] = {1, INFINITY, 2}, both[] = {-INFINITY, 0, INFINITY};
     float y;
     rt_reduce_sum_f32(&y, x, 1, 3, 1);
@@ -100,7 +97,6 @@ static void test_infinities(void **state) {
 }
 
 static void test_integers_wrap(void **state) {
-    (void)state;
     const int32_t x[] = {INT32_MAX, 1, INT32_MAX};
     const int64_t w[] = {INT64_MAX, 2};
     int32_t y, sums[3];
@@ -116,7 +112,6 @@ static void test_integers_wrap(void **state) {
 }
 
 static void test_range_rounds_once(void **state) {
-    (void)state;
     float y[2];
     rt_range_f32(y, 2, 0.1f, 0.1f, 16777216);
     assert_true(y[1] == (float)((double)0.1f + 16777217.0 * (double)0.1f));

@@ -75,7 +75,6 @@ static void same(const struct half *half, const uint16_t *got, const float *expe
 }
 
 static void test_rows_of_all_values(void **state) {
-    (void)state;
     enum { ALL = 1 << 16 };
     EACH_HALF(half) {
         uint16_t *from = test_new(ALL, 2), *back = test_new(ALL, 2);
@@ -115,7 +114,6 @@ static void softmax_once(const struct half *half, int64_t outer, int64_t c, int6
 }
 
 static void test_softmax(void **state) {
-    (void)state;
     EACH_HALF(half)
     for (int odd = 0; odd < 2; odd++) {
         EACH_LENGTH(c) softmax_once(half, 3, c, 1, odd);
@@ -143,7 +141,6 @@ static void norms_once(const struct half *half, int64_t outer, int64_t c, float 
 }
 
 static void test_norms(void **state) {
-    (void)state;
     EACH_HALF(half) {
         EACH_LENGTH(c) for (int odd = 0; odd < 2; odd++) norms_once(half, 3, c, 4, odd);
         norms_once(half, 70, 768, 60000, 0); /* squares beyond fp16; on several threads */
@@ -168,7 +165,6 @@ static void rope_once(const struct half *half, int64_t c, int interleaved) {
 }
 
 static void test_rope(void **state) {
-    (void)state;
     static const int64_t sizes[] = {0, 2, 6, 64, 256, 258, 514, 1030};
     EACH_HALF(half)
     for (int i = 0; i < 8; i++)
@@ -213,7 +209,6 @@ static void attention_once(const struct half *half, const char *kernels, int64_t
 }
 
 static void test_attention(void **state) {
-    (void)state;
     EACH_HALF(half)
     for (int reference = 0; reference < 2; reference++) {
         const char *kernels = reference ? "reference" : "auto";
@@ -267,7 +262,6 @@ static void codes_once(const char *kernels, int64_t t, int64_t s, int64_t d) {
 }
 
 static void test_attention_of_codes(void **state) {
-    (void)state;
     for (int reference = 0; reference < 2; reference++) {
         const char *kernels = reference ? "reference" : "auto";
         codes_once(kernels, 1, 1, 1);

@@ -22,7 +22,6 @@ enum { HAS_TEAMS = 0 }; /* the compiler's own library has the threads */
 #endif
 
 static void every_item_is_done_once(void **state) {
-    (void)state;
     for (int threads = 1; threads <= THREADS; threads++)
         for (int n = 0; n <= ITEMS; n = n * 3 + 1) {
             int fixed[ITEMS] = {0}, handed[ITEMS] = {0}, pieces[ITEMS] = {0}, most = -1;
@@ -44,7 +43,6 @@ static void every_item_is_done_once(void **state) {
 
 /* A thread that comes late, or is suspended, keeps the piece that it has begun; the others do the rest. */
 static void a_slow_thread_does_less(void **state) {
-    (void)state;
     enum { PIECES = 16 };
     const pthread_t caller = pthread_self();
     int slow = 0;
@@ -61,7 +59,6 @@ static void a_slow_thread_does_less(void **state) {
 
 /* Each thread reads what its neighbour wrote before the barrier. */
 static void threads_meet_at_barriers(void **state) {
-    (void)state;
     int value[THREADS] = {0}, wrong = 0;
     rt_kernels_threads(THREADS);
 #pragma omp parallel reduction(+ : wrong)
@@ -76,7 +73,6 @@ static void threads_meet_at_barriers(void **state) {
 }
 
 static void a_region_inside_of_a_region_has_one_thread(void **state) {
-    (void)state;
     int inner = 0, outer = 0, singles = 0;
     rt_kernels_threads(2);
 #pragma omp parallel reduction(+ : inner, outer, singles)
@@ -101,7 +97,6 @@ static int count_shares(int threads) {
 
 /* The child has none of its parent's threads. */
 static void the_child_of_a_fork_computes(void **state) {
-    (void)state;
     if (!HAS_TEAMS) skip();
     const int shares = count_shares(2);
     const pid_t child = fork();
@@ -116,7 +111,6 @@ static void the_child_of_a_fork_computes(void **state) {
 
 /* A construct that the threads do not have is not executed as something else. */
 static void sections_are_refused(void **state) {
-    (void)state;
     if (!HAS_TEAMS) skip();
     const pid_t child = fork();
     if (child == 0) {
@@ -138,7 +132,6 @@ static void sections_are_refused(void **state) {
 
 /* Pieces are more than threads: the last would wait for ever. */
 static void barriers_of_pieces_are_refused(void **state) {
-    (void)state;
     if (!HAS_TEAMS) skip();
     const pid_t child = fork();
     if (child == 0) {
@@ -172,7 +165,6 @@ static void *use_a_team(void *unused) {
 }
 
 static void a_team_ends_with_its_thread(void **state) {
-    (void)state;
     if (!HAS_TEAMS) skip();
     const int before = count_tasks();
     pthread_t thread;
@@ -223,7 +215,6 @@ static int use_two_cores(void) {
 
 /* A thread that spins where another is suspended takes many times what the work does. */
 static void waiting_beside_busy_processes_costs_little(void **state) {
-    (void)state;
     pid_t busy[BUSY];
     if (!HAS_TEAMS || !use_two_cores()) skip();
     for (int i = 0; i < BUSY; i++) {

@@ -24,14 +24,9 @@
 #include <ctype.h>
 #include <dirent.h>
 #include <limits.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #include "frontend/driver/job/job.h"
 #include "ir/base/own.h"
@@ -42,6 +37,7 @@
 #include "passes/plan/file/plan_text.h"
 #include "passes/plan/policy/policy.h"
 #include "tests/ir/golden.h"
+#include "tests/test.h"
 
 enum { MAX_FILES = 100, MAX_WORDS = 64 };
 
@@ -252,7 +248,6 @@ static bool has_file(const char *prefix, const char *name) {
 }
 
 static void test_every_pass_and_policy_has_cases(void **state) {
-    (void)state;
     for (int i = 0; i < npasses; i++)
         if (!has_cases(passes[i].run)) fail_msg("tests/pass has no cases of pass %s", passes[i].name);
     for (int i = 0; i < npolicies; i++)

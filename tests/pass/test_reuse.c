@@ -1,12 +1,7 @@
 /* Reuse distances (passes/rank/reuse.h) of tensors that share addresses. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #include "passes/rank/reuse.h"
+#include "tests/test.h"
 
 enum { SMALL, LARGE, WEIGHT, MISSING, TENSORS };
 
@@ -44,7 +39,6 @@ static void touch(struct reuse *reuse, int tensor) {
 
 static void parts_of_a_tensor_have_distances_of_their_own(void **state) {
     struct fixture f;
-    (void)state;
     begin(&f);
     struct reuse reuse = reuse_begin(&f.graph, &f.class, &f.arena);
     assert_int_equal(reuse.pieces.end[SMALL] - reuse.pieces.first[SMALL], 1);
@@ -59,7 +53,6 @@ static void parts_of_a_tensor_have_distances_of_their_own(void **state) {
 
 static void distances_are_at_most_the_whole_memory(void **state) {
     struct fixture f;
-    (void)state;
     begin(&f);
     struct reuse reuse = reuse_begin(&f.graph, &f.class, &f.arena);
     touch(&reuse, SMALL);
@@ -71,7 +64,6 @@ static void distances_are_at_most_the_whole_memory(void **state) {
 
 static void a_tensor_of_other_ranks_has_no_pieces(void **state) {
     struct fixture f;
-    (void)state;
     begin(&f);
     struct reuse reuse = reuse_begin(&f.graph, &f.class, &f.arena);
     touch(&reuse, MISSING);

@@ -1,16 +1,11 @@
 /* Graphs with fewer repetitions of their layers (passes/plan/shorten.h): a shortened graph is the graph of the model
  * that was made with as many layers. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "ir/build.h"
 #include "ir/verify.h"
 #include "passes/plan/shorten.h"
+#include "tests/test.h"
 
 enum ends {
     ENDS_PLAIN,
@@ -102,19 +97,16 @@ static void check(int layers, int left, enum ends ends) {
 }
 
 static void test_layers(void **state) {
-    (void)state;
     for (int left = 2; left < 9; left++) check(7, left, ENDS_PLAIN);
     check(100, 4, ENDS_PLAIN);
 }
 
 static void test_layers_with_inputs_and_outputs(void **state) {
-    (void)state;
     for (int left = 2; left < 6; left++) check(6, left, ENDS_CACHES);
 }
 
 /* What reads an early layer keeps reading it. */
 static void test_layers_that_are_read_later(void **state) {
-    (void)state;
     check(6, 3, ENDS_SUMS);
 }
 
@@ -122,7 +114,6 @@ static void test_layers_that_are_read_later(void **state) {
 static void test_too_few_layers(void **state) {
     struct arena arena;
     struct repeated repeated;
-    (void)state;
     arena_init(&arena, 0, NULL);
     repeated_find(model_of(&arena, 2, ENDS_PLAIN), &arena, 2, &repeated);
     assert_int_equal(repeated.all.n, 0);

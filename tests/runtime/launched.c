@@ -118,7 +118,6 @@ static int write_inputs(const char *ids, const char *who) {
 }
 
 int make_files(void **state) {
-    (void)state;
     char from[64], to[64];
     if (!getenv("TINY_PROGRAM") || !mkdtemp(directory)) return -1;
     in_directory(from, sizeof from, "ids.npy");
@@ -146,7 +145,6 @@ int remove_files(void **state) {
                                         "new",
                                         ""};
     char path[128];
-    (void)state;
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         in_directory(path, sizeof path, names[i]);
         remove(path);

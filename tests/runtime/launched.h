@@ -4,14 +4,10 @@
 #ifndef LAUNCHED_H
 #define LAUNCHED_H
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "../test.h"
+
 #include <stdio.h>
 #include <sys/types.h>
-
-#include <cmocka.h>
 
 struct result {
     int exit; /* 128 + signal */

@@ -7,16 +7,13 @@
 
 #include "base/number/half.h"
 #include "base/shape/part.h"
+#include "../test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <time.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #define MOST      65537 /* elements: more than one staged piece of every type */
 #define MAX_RANKS 16
@@ -770,19 +767,16 @@ static void run_case(void **state) {
 }
 
 static void crowd(void **state) {
-    (void)state;
     assert_int_equal(run_ranks(LOOPBACK, 64, 4096, crowd_case, NULL), 0);
     assert_int_equal(run_ranks(SHM, 64, 0, crowd_case, NULL), 0);
 }
 
 static void long_waits_sleep(void **state) {
-    (void)state;
     for (int t = LOOPBACK; t <= SHM; t++)
         assert_int_equal(run_ranks((enum transport)t, 2, SYMMETRIC, late_case, NULL), 0);
 }
 
 static void ranks_that_disagree_on_the_job_are_refused(void **state) {
-    (void)state;
     struct rt_comm *comm, *other;
     void *segment = calloc(1, rt_comm_shared_bytes(3, 64) + 64);
     void *at = (void *)(((uintptr_t)segment + 63) / 64 * 64);

@@ -3,18 +3,14 @@
 #define _GNU_SOURCE 1
 
 #include "base/thread/cores.h"
+#include "../test.h"
 
 #include <sched.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 struct tree {
     char root[64], groups[80];
@@ -49,7 +45,6 @@ static int allowed(const struct tree *tree) {
 }
 
 static void version_2_takes_the_least_of_the_groups_around(void **state) {
-    (void)state;
     struct tree tree;
     plant(&tree, "0::/user.slice/job\n");
     write_file(&tree, "user.slice/job/cpu.max", "max 100000\n");
@@ -58,7 +53,6 @@ static void version_2_takes_the_least_of_the_groups_around(void **state) {
 }
 
 static void part_of_a_core_is_one(void **state) {
-    (void)state;
     struct tree tree;
     plant(&tree, "0::/job\n");
     write_file(&tree, "job/cpu.max", "50000 100000\n");
@@ -66,7 +60,6 @@ static void part_of_a_core_is_one(void **state) {
 }
 
 static void more_than_a_core_is_rounded_down(void **state) {
-    (void)state;
     struct tree tree;
     plant(&tree, "0::/job\n");
     write_file(&tree, "job/cpu.max", "250000 100000\n");
@@ -75,7 +68,6 @@ static void more_than_a_core_is_rounded_down(void **state) {
 
 /* In a container the path may be the host's, of which only the container's own root is mounted. */
 static void a_container_has_the_limit_of_its_root(void **state) {
-    (void)state;
     struct tree tree;
     plant(&tree, "0::/system.slice/docker-0123.scope\n");
     write_file(&tree, "cpu.max", "400000 100000\n");
@@ -83,7 +75,6 @@ static void a_container_has_the_limit_of_its_root(void **state) {
 }
 
 static void version_1_has_a_quota_and_a_period(void **state) {
-    (void)state;
     struct tree tree;
     plant(&tree, "5:memory:/job\n4:cpu,cpuacct:/job\n3:cpuset:/\n");
     write_file(&tree, "cpu,cpuacct/job/cpu.cfs_quota_us", "600000\n");
@@ -94,7 +85,6 @@ static void version_1_has_a_quota_and_a_period(void **state) {
 }
 
 static void no_limit_is_none(void **state) {
-    (void)state;
     struct tree tree;
     plant(&tree, "4:cpu:/job\n0::/job\n");
     write_file(&tree, "job/cpu.max", "max 100000\n");
@@ -107,7 +97,6 @@ static void no_limit_is_none(void **state) {
 }
 
 static void the_mask_counts(void **state) {
-    (void)state;
     cpu_set_t all, one;
     assert_int_equal(sched_getaffinity(0, sizeof all, &all), 0);
     assert_true(rt_cores() >= 1 && rt_cores() <= CPU_COUNT(&all));

@@ -41,7 +41,6 @@ static void assert_json_line(const char *err, const char *text) {
 }
 
 static void bad_data_on_one_rank_is_reported_once(void **state) {
-    (void)state;
     char bad[64];
     in_directory(bad, sizeof bad, "ids12.npy");
     char option[80];
@@ -54,7 +53,6 @@ static void bad_data_on_one_rank_is_reported_once(void **state) {
 
 /* With --json all that is on stderr are objects, one a line: the launcher's and the ranks' own. */
 static void diagnostics_are_objects_if_asked_for(void **state) {
-    (void)state;
     char bad[64], option[80];
     in_directory(bad, sizeof bad, "ids12.npy");
     snprintf(option, sizeof option, "ids=%s", bad);
@@ -84,7 +82,6 @@ static void a_dead_rank_is_named_with_its_cause(void **state) {
         {"1:kill@0", "was killed by signal 9", "note: rank 1: last seen before the first step"},
         {"0:exit0@0", "ended before it had finished", "before the first step"},
     };
-    (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         char who[32];
         struct result result = run_badly(rows[i].what, "0");
@@ -97,7 +94,6 @@ static void a_dead_rank_is_named_with_its_cause(void **state) {
 }
 
 static void ranks_that_make_different_calls_are_named(void **state) {
-    (void)state;
     struct result result = run_badly("1:call@2", "0");
     assert_error(&result, 9, "error[E0913]: ranks call different collectives: rank 0 all-reduce of ");
     assert_says(&result, "rank 1 broadcast of 64");
@@ -105,7 +101,6 @@ static void ranks_that_make_different_calls_are_named(void **state) {
 
 /* Threads of one process die together; what they say they say alike. */
 static void ranks_as_threads_fail_alike(void **state) {
-    (void)state;
     setenv("TINY_DO", "1:call@2", 1);
     struct result result = RUN(ALONE, 3, INPUTS, STEPS, "--comm", "loopback");
     assert_error(&result, 9, "error[E0913]: ranks call different collectives: rank 0 all-reduce of ");
@@ -118,7 +113,6 @@ static void ranks_as_threads_fail_alike(void **state) {
 /* Stuck */
 
 static void a_stopped_rank_is_found_within_the_limit(void **state) {
-    (void)state;
     struct result result = run_badly("1:stop@3", "1000");
     assert_error(&result, 9, "error[E0912]: rank 1 (pid ");
     assert_says(&result, "made no progress for 1.");
@@ -129,14 +123,12 @@ static void a_stopped_rank_is_found_within_the_limit(void **state) {
 }
 
 static void a_rank_that_loops_is_stuck_though_it_lives(void **state) {
-    (void)state;
     struct result result = run_badly("2:spin@2", "500");
     assert_error(&result, 9, "error[E0912]: rank 2 (pid ");
     assert_says(&result, "made no progress for 0.");
 }
 
 static void ranks_that_wait_for_each_other_are_named(void **state) {
-    (void)state;
     struct result result = run_badly("1:elsewhere@2", "500");
     assert_error(&result, 9, "error[E0912]: deadlock: all ranks wait for other ranks, and none made progress for 0.");
     assert_says(&result, "note: rank 0, step 2, call ");
@@ -145,7 +137,6 @@ static void ranks_that_wait_for_each_other_are_named(void **state) {
 }
 
 static void a_rank_that_never_joins_is_named(void **state) {
-    (void)state;
     struct result result = run_badly("0:sleep@0", "500");
     assert_error(&result, 9, "error[E0903]: rank 0 of 3 (pid ");
     assert_says(&result, "did not join for 0.");
@@ -154,21 +145,18 @@ static void a_rank_that_never_joins_is_named(void **state) {
 
 /* 0.6 s of work in one instruction, while the others wait. */
 static void a_rank_that_needs_less_than_the_limit_is_not_stuck(void **state) {
-    (void)state;
     struct result result = run_badly("1:pause@2", "1000");
     assert_ok(&result);
     assert_true(result.seconds > 0.6);
 }
 
 static void without_a_limit_ranks_may_take_long(void **state) {
-    (void)state;
     struct result result = run_badly("1:pause@2", "0");
     assert_ok(&result);
 }
 
 /* As by Ctrl-Z and fg: the time between is nobody's. */
 static void a_job_that_was_stopped_as_a_whole_goes_on(void **state) {
-    (void)state;
     struct result result;
     const double since = seconds();
     setenv("TINY_OWN_GROUP", "1", 1);
@@ -213,7 +201,6 @@ static struct result interrupt_launcher(int number) {
 
 static void no_rank_outlives_the_launcher(void **state) {
     static const int signals[] = {SIGTERM, SIGINT, SIGHUP};
-    (void)state;
     for (size_t i = 0; i < sizeof signals / sizeof *signals; i++) {
         struct result result = interrupt_launcher(signals[i]);
         assert_int_equal(result.exit, 130);
@@ -227,7 +214,6 @@ static void no_rank_outlives_the_launcher(void **state) {
 
 /* As under a parent that never waits: ranks must be waited for all the same. */
 static void ignored_child_signals_do_not_matter(void **state) {
-    (void)state;
     const double since = seconds();
     struct result result;
     signal(SIGCHLD, SIG_IGN);
@@ -238,7 +224,6 @@ static void ignored_child_signals_do_not_matter(void **state) {
 }
 
 static void a_program_that_is_not_there_is_an_error(void **state) {
-    (void)state;
     char *before = strdup(getenv("TINY_PROGRAM"));
     setenv("TINY_PROGRAM", "/no/such/program", 1);
     struct result result = RUN(LAUNCHED, 2, INPUTS);
@@ -249,7 +234,6 @@ static void a_program_that_is_not_there_is_an_error(void **state) {
 
 /* A variable that a job of another time left in the environment. */
 static void another_jobs_memory_is_never_attached(void **state) {
-    (void)state;
     setenv("RANKC_SHM_FD", "1", 1);
     struct result result = RUN(LAUNCHED, 2, INPUTS);
     unsetenv("RANKC_SHM_FD");
@@ -259,7 +243,6 @@ static void another_jobs_memory_is_never_attached(void **state) {
 /* Output */
 
 static void what_ranks_print_is_prefixed(void **state) {
-    (void)state;
     struct result result = run_badly("1:print@2", "0");
     assert_int_equal(result.exit, 0);
     assert_says(&result, "[1] to stdout from 1\n");
@@ -291,7 +274,6 @@ static struct result run_into_closed_pipe(int fd, const char *what) {
 }
 
 static void closed_pipes_kill_nobody(void **state) {
-    (void)state;
     struct result result = run_into_closed_pipe(STDOUT_FILENO, "0:none@0");
     assert_int_equal(result.exit, 0);
     assert_string_equal(result.err, "");

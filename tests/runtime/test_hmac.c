@@ -1,12 +1,9 @@
 /* HMAC-SHA256 against the test cases of RFC 4231, SHA-256 against the examples of FIPS 180-4. */
 #include "base/number/hmac.h"
+#include "../test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 /* A text, or where that is NULL `count` times one byte. */
 struct bytes {
@@ -49,7 +46,6 @@ static const struct {
 };
 
 static void authenticates_as_rfc_4231_says(void **state) {
-    (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         unsigned char key[256], data[256], code[RT_SHA256_BYTES];
         struct rt_hmac hmac;
@@ -63,7 +59,6 @@ static void authenticates_as_rfc_4231_says(void **state) {
 }
 
 static void takes_a_key_that_counts(void **state) {
-    (void)state;
     unsigned char key[25], data[50], code[RT_SHA256_BYTES];
     struct rt_hmac hmac;
     for (int i = 0; i < 25; i++) key[i] = (unsigned char)(i + 1);
@@ -75,7 +70,6 @@ static void takes_a_key_that_counts(void **state) {
 }
 
 static void hashes_across_blocks(void **state) {
-    (void)state;
     static const struct {
         struct bytes data;
         const char *digest;
@@ -97,7 +91,6 @@ static void hashes_across_blocks(void **state) {
 }
 
 static void compares_all_bytes(void **state) {
-    (void)state;
     unsigned char a[RT_SHA256_BYTES] = {0}, b[RT_SHA256_BYTES] = {0};
     assert_true(rt_same_secret(a, b, sizeof a));
     for (size_t i = 0; i < sizeof a; i++) {

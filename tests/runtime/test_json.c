@@ -1,16 +1,13 @@
 #define _GNU_SOURCE 1
 
 #include "base/text/json.h"
+#include "../test.h"
 
 #include <locale.h>
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 static struct rt_json_document *parse(const char *text, struct rt_reason *why) {
     return rt_json_parse(text, strlen(text), why);
@@ -32,7 +29,6 @@ static void refuse(const char *text, const char *expected) {
 }
 
 static void reads_values_in_order(void **state) {
-    (void)state;
     struct rt_reason why;
     struct rt_json_document *document =
         parse(" {\"a\": [1, -2, 3.5e1],\n  \"b\": {\"x\": null, \"y\": true}, \"\": \"t\\u00e9xt\"} ", &why);
@@ -59,7 +55,6 @@ static void reads_values_in_order(void **state) {
 }
 
 static void integers_are_exact(void **state) {
-    (void)state;
     struct rt_reason why;
     struct rt_json_document *document = parse("[9223372036854775807, -9223372036854775808, 9007199254740993]", &why);
     const struct rt_json *v = rt_json_root(document)->first;
@@ -72,7 +67,6 @@ static void integers_are_exact(void **state) {
 }
 
 static void malformed_text_is_refused_with_its_place(void **state) {
-    (void)state;
     refuse("", "line 1, column 1: text ends where a value is expected");
     refuse("{\"a\":1,}", "line 1, column 8: key expected");
     refuse("[1,]", "line 1, column 4: value expected");
@@ -97,7 +91,6 @@ static void malformed_text_is_refused_with_its_place(void **state) {
 }
 
 static void numbers_of_python_are_null_where_they_may_be(void **state) {
-    (void)state;
     static const char text[] = "{\"limit\": [0.0, Infinity, -Infinity, NaN], \"least\": -1}", cut[] = "[-Infinit";
     struct rt_reason why;
     struct rt_json_document *document = rt_json_parse_python(text, sizeof text - 1, &why);
@@ -114,7 +107,6 @@ static void numbers_of_python_are_null_where_they_may_be(void **state) {
 }
 
 static void duplicates_among_many_keys_are_found(void **state) {
-    (void)state;
     static char text[40000];
     size_t used = 1;
     text[0] = '{';
@@ -127,7 +119,6 @@ static void duplicates_among_many_keys_are_found(void **state) {
 }
 
 static void depth_is_limited(void **state) {
-    (void)state;
     char text[200000];
     memset(text, '[', 64), memset(text + 64, ']', 64), text[128] = 0;
     accept(text);
@@ -141,7 +132,6 @@ static const char sample[] =
     "{\"format\":1,\"a b\":[true,null,-1.5e-3,\"\\ud83d\\ude00\\u0000\\\"\",{}],\"n\":{\"m\":[]}}";
 
 static void every_truncation_is_refused(void **state) {
-    (void)state;
     struct rt_reason why;
     accept(sample);
     for (size_t n = 0; n < sizeof sample - 1; n++) {
@@ -153,7 +143,6 @@ static void every_truncation_is_refused(void **state) {
 }
 
 static void every_changed_byte_ends(void **state) {
-    (void)state;
     struct rt_reason why;
     char copy[sizeof sample];
     for (size_t i = 0; i < sizeof sample - 1; i++)
@@ -182,7 +171,6 @@ static void write_sample(struct rt_json_writer *w) {
 }
 
 static void writes_lines_and_inline(void **state) {
-    (void)state;
     struct rt_json_writer w;
     struct rt_reason why;
     write_sample(&w);
@@ -195,7 +183,6 @@ static void writes_lines_and_inline(void **state) {
 
 /* Names of models are bytes: all of them come back, also those that are not UTF-8. */
 static void strings_round_trip(void **state) {
-    (void)state;
     static const char *const strings[] = {"",
                                           "plain",
                                           "\x80\xff\xc3",
@@ -218,7 +205,6 @@ static void strings_round_trip(void **state) {
 }
 
 static void reals_round_trip(void **state) {
-    (void)state;
     static const double reals[] = {0.1, 1e300, 5e-324, 1.0 / 3, 123456789.123456789, -0.0, 1e22};
     for (size_t i = 0; i < sizeof reals / sizeof *reals; i++) {
         struct rt_json_writer w;
@@ -236,7 +222,6 @@ static void reals_round_trip(void **state) {
 }
 
 static void misuse_is_an_error_at_the_end(void **state) {
-    (void)state;
     struct rt_reason why;
     struct rt_json_writer w;
     rt_json_start(&w); /* nothing */
@@ -262,7 +247,6 @@ static void misuse_is_an_error_at_the_end(void **state) {
 }
 
 static void files_are_read_only_if_regular(void **state) {
-    (void)state;
     struct rt_reason why;
     assert_null(rt_json_read("/dev/zero", &why));
     assert_int_equal(why.kind, RT_REASON_SYSTEM);

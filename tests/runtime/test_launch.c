@@ -11,7 +11,6 @@
 /* Results */
 
 static void one_rank_prints_a_summary(void **state) {
-    (void)state;
     struct result result = RUN(ALONE, 1, INPUTS);
     assert_ok(&result);
     assert_non_null(strstr(result.out, "y f32 [2, 5]: 6.56313 -0.562625 "));
@@ -20,7 +19,6 @@ static void one_rank_prints_a_summary(void **state) {
 }
 
 static void threads_and_processes_print_the_same(void **state) {
-    (void)state;
     for (int ranks = 1; ranks <= 4; ranks++) {
         struct result threads = RUN(ALONE, ranks, INPUTS, "--comm", "loopback");
         struct result processes = RUN(LAUNCHED, ranks, INPUTS);
@@ -31,7 +29,6 @@ static void threads_and_processes_print_the_same(void **state) {
 }
 
 static void outputs_are_written_under_safe_names(void **state) {
-    (void)state;
     char out[64], text[2048];
     in_directory(out, sizeof out, "new/outputs");
     struct result result = RUN(LAUNCHED, 2, INPUTS, "--output-dir", out);
@@ -44,7 +41,6 @@ static void outputs_are_written_under_safe_names(void **state) {
 }
 
 static void json_reports_times_and_memory(void **state) {
-    (void)state;
     struct result result = RUN(LAUNCHED, 2, INPUTS, "--json", "--repeat", "3", "--warmup=1", "--threads", "1");
     assert_ok(&result);
     assert_non_null(strstr(result.out, "{\"format\": 1, \"ranks\": 2, \"threads\": 1, \"step_ms\": {\"min\": "));
@@ -54,7 +50,6 @@ static void json_reports_times_and_memory(void **state) {
 /* Usage and data */
 
 static void options_are_checked(void **state) {
-    (void)state;
     struct result result = RUN(ALONE, 1, "--help");
     assert_ok(&result);
     assert_non_null(strstr(result.out, "--output-dir"));
@@ -75,7 +70,6 @@ static void options_are_checked(void **state) {
 }
 
 static void inputs_are_checked(void **state) {
-    (void)state;
     struct result result = RUN(LAUNCHED, 2, "--input", x_option);
     assert_error(&result, 2, "needs --input ids=FILE (i64 [3])");
     result = RUN(LAUNCHED, 2, INPUTS, "--input", bad_option);
@@ -92,7 +86,6 @@ static void inputs_are_checked(void **state) {
 }
 
 static void ranks_must_be_what_was_generated(void **state) {
-    (void)state;
     struct result result = RUN(ALONE, 3, INPUTS);
     assert_error(
         &result, 8,
@@ -106,7 +99,6 @@ static void ranks_must_be_what_was_generated(void **state) {
 }
 
 static void results_that_cannot_be_written_are_an_error(void **state) {
-    (void)state;
     struct result result = RUN(LAUNCHED, 2, INPUTS, "--output-dir", "/dev/full/x");
     assert_error(&result, 6, "error[E0611]");
     char out[64];
@@ -116,7 +108,6 @@ static void results_that_cannot_be_written_are_an_error(void **state) {
 }
 
 static void nothing_to_start_is_refused(void **state) {
-    (void)state;
     const struct rt_launch nothing = {.ranks = 1};
     const struct rt_launch_command no_words = {.arguments = (const char *const[]){NULL}};
     assert_int_equal(rt_launch(NULL), 2);

@@ -7,17 +7,14 @@
 #include "base/io/file.h"
 #include "base/io/location.h"
 #include "base/shape/panel.h"
+#include "../test.h"
 
 #include <fcntl.h>
 #include <limits.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 static char directory[] = "/tmp/rankc-rt-XXXXXX";
 
@@ -55,7 +52,6 @@ static int step_case(struct rank_context *context) {
 }
 
 static void steps_give_what_plain_loops_give(void **state) {
-    (void)state;
     for (int transport = SELF; transport < TRANSPORTS; transport++)
         for (int shards = 1; shards <= 6; shards++) /* six: one rank has no column */
             for (int units = 1; units <= 2; units++) {
@@ -67,7 +63,6 @@ static void steps_give_what_plain_loops_give(void **state) {
 
 /* A segment too small for the program: its communicated tensors are staged instead. */
 static void steps_work_without_symmetric_memory(void **state) {
-    (void)state;
     const struct run run = {3, 1, {5, 0, 0}};
     assert_int_equal(run_ranks(LOOPBACK, 3, 0, step_case, &run), 0);
 }
@@ -90,7 +85,6 @@ static int failing_step_case(struct rank_context *context) {
 }
 
 static void a_failing_rank_fails_the_step_everywhere(void **state) {
-    (void)state;
     for (int rank = 0; rank < 3; rank++) {
         const struct run run = {3, 1, {12, rank, 0}};
         assert_int_equal(run_ranks(LOOPBACK, 3, 512, failing_step_case, &run), 0);
@@ -128,7 +122,6 @@ static int run_threads(struct threads_job *job, int shards, int world) {
 }
 
 static void ranks_run_as_threads_of_the_caller(void **state) {
-    (void)state;
     for (int shards = 1; shards <= 3; shards++)
         for (int units = 0; units <= 2; units++) {
             struct threads_job job = {.failing = -1, .own = -1};
@@ -138,7 +131,6 @@ static void ranks_run_as_threads_of_the_caller(void **state) {
 }
 
 static void threads_report_the_rank_that_failed_first(void **state) {
-    (void)state;
     struct threads_job job = {.failing = 1, .own = -1};
     assert_int_equal(run_threads(&job, 3, 0), RT_ERROR_INPUT);
     assert_string_equal(rt_error(NULL), "rank 1: index 12 is out of range");
@@ -177,12 +169,10 @@ static int other_program_case(struct rank_context *context) {
 }
 
 static void ranks_of_another_program_are_refused(void **state) {
-    (void)state;
     assert_int_equal(run_ranks(LOOPBACK, 3, 512, other_program_case, NULL), 0);
 }
 
 static void programs_that_do_not_fit_are_refused(void **state) {
-    (void)state;
     struct rt_program program;
     tiny_program(&program, 1);
     program.format = 99;
@@ -220,7 +210,6 @@ static void flip_byte(const char *path, off_t at) {
 }
 
 static void changed_weights_are_refused(void **state) {
-    (void)state;
     struct rt_program program;
     char path[64];
     tiny_program(&program, 1);
@@ -247,7 +236,6 @@ static void put_location(const char *text) {
 }
 
 static void malformed_locations_are_refused(void **state) {
-    (void)state;
     struct rt_program program;
     tiny_program(&program, 1);
     put_location("{\"format\":1,");
@@ -263,7 +251,6 @@ static void malformed_locations_are_refused(void **state) {
 
 /* What location.json says of the number of ranks of a program of two shards. */
 static void the_default_number_of_ranks_is_a_multiple_of_a_unit(void **state) {
-    (void)state;
     static const struct {
         const char *text;
         int64_t ranks; /* 0: refused */
@@ -302,7 +289,6 @@ static void the_default_number_of_ranks_is_a_multiple_of_a_unit(void **state) {
 }
 
 static void weights_outside_of_file_or_arena_are_refused(void **state) {
-    (void)state;
     struct rt_program program;
     struct rt_weight weights[2];
     tiny_program(&program, 1);
@@ -362,7 +348,6 @@ static int strided_case(struct rank_context *context) {
 }
 
 static void strided_cuts_are_loaded(void **state) {
-    (void)state;
     assert_int_equal(run_ranks(LOOPBACK, 2, 0, strided_case, NULL), 0);
 }
 
@@ -427,7 +412,6 @@ static int packed_case(struct rank_context *context) {
 }
 
 static void weights_are_packed(void **state) {
-    (void)state;
     assert_int_equal(run_ranks(LOOPBACK, 2, 512, packed_case, NULL), 0);
 }
 
@@ -467,7 +451,6 @@ static int redistribution_case(struct rank_context *context) {
 }
 
 static void redistribution_handles_every_cut(void **state) {
-    (void)state;
     for (int ranks = 1; ranks <= 5; ranks++)
         assert_int_equal(run_ranks(LOOPBACK, ranks, 512, redistribution_case, NULL), 0);
 }
@@ -559,7 +542,6 @@ static int exchange_case(struct rank_context *context) {
 }
 
 static void exchanges_give_what_is_wanted(void **state) {
-    (void)state;
     for (int transport = SELF; transport < TRANSPORTS; transport++)
         for (int ranks = 1; ranks <= 5; ranks++) /* five: some ranks have nothing of an extent of 4 */
             if (transport != SELF || ranks == 1)
@@ -567,7 +549,6 @@ static void exchanges_give_what_is_wanted(void **state) {
 }
 
 static int make_directory(void **state) {
-    (void)state;
     if (!mkdtemp(directory)) return -1;
     tiny_write(directory);
     return 0;
@@ -576,7 +557,6 @@ static int make_directory(void **state) {
 static int remove_directory(void **state) {
     static const char *const names[] = {"weights.bin", "manifest.json", "location.json"};
     char path[64];
-    (void)state;
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         in_directory(path, sizeof path, names[i]);
         unlink(path);

@@ -1,14 +1,9 @@
 /* Regions of tensors (base/runs.h) against lists of indices. */
 #include "base/shape/runs.h"
+#include "../test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #define DIMS     3
 #define EXTENT   24
@@ -99,7 +94,6 @@ static bool visit(void *context, int64_t from, int64_t to, int64_t count, struct
 static void finds_what_two_regions_have_in_common(void **state) {
     static int a_places[ELEMENTS], b_places[ELEMENTS];
     static struct visits visits;
-    (void)state;
     srand(1);
     for (int round = 0; round < 2000; round++) {
         struct list a_lists[DIMS], b_lists[DIMS];
@@ -119,7 +113,6 @@ static void finds_what_two_regions_have_in_common(void **state) {
 }
 
 static void mirrored_cuts_have_equal_shares(void **state) {
-    (void)state;
     const int64_t dims[] = {12};
     const struct rt_region_cut refused[] = {{0, -1, 1, 0, 2}, {0, -3, 1, 0, 2},        {0, -2, 1, 0, 4},
                                             {0, -2, 4, 0, 2}, {0, INT64_MIN, 1, 0, 1}, {0, 0, 1, 0, 1}};
@@ -135,7 +128,6 @@ static void mirrored_cuts_have_equal_shares(void **state) {
 static void a_scalar_is_one_run(void **state) {
     static struct visits visits;
     struct rt_reason why;
-    (void)state;
     const struct rt_region scalar = rt_region_whole(NULL, 0);
     const struct rt_region_visitor visitor = {visit, &visits};
     visits.b_of_a[0] = -1;
@@ -156,7 +148,6 @@ static void refuses_what_is_no_cut(void **state) {
     const int64_t dims[] = {12, 4};
     const struct rt_region before = rt_region_whole(dims, 2);
     struct rt_region region = before;
-    (void)state;
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) assert_false(rt_region_cut(&region, &wrong[i]));
     assert_memory_equal(&region, &before, sizeof region);
     assert_true(rt_region_cut(&region, &(struct rt_region_cut){0, 3, 1, 0, 2}));

@@ -6,16 +6,13 @@
 #include "base/npy.h"
 #include "base/shape/part.h"
 #include "base/io/tensor_pb.h"
+#include "../test.h"
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 /* .npy */
 
@@ -53,7 +50,6 @@ static void refuse_npy(const char *dict, size_t data, const char *expected) {
 }
 
 static void npy_versions_and_spellings(void **state) {
-    (void)state;
     accept_npy(1, "{'descr': '<f4', 'fortran_order': False, 'shape': (2, 3), }  \n", 24, RT_F32, 2, (int64_t[]){2, 3});
     accept_npy(2, "{\"shape\":(3,),\"fortran_order\":False,\"descr\":\"<i8\"}\n", 24, RT_I64, 1, (int64_t[]){3});
     accept_npy(3, "{'descr': '|V2', 'fortran_order': False, 'shape': ()}\n", 2, RT_BF16, 0, NULL);
@@ -61,7 +57,6 @@ static void npy_versions_and_spellings(void **state) {
 }
 
 static void npy_refusals(void **state) {
-    (void)state;
     refuse_npy("{'descr': '<f4', 'fortran_order': True, 'shape': (2, 3), }", 24, "Fortran order");
     refuse_npy("{'descr': '>f4', 'fortran_order': False, 'shape': (2, 3), }", 24, "big-endian");
     refuse_npy("{'descr': '<c8', 'fortran_order': False, 'shape': (2, 3), }", 48, "'<c8' is not supported");
@@ -80,7 +75,6 @@ static void npy_refusals(void **state) {
 }
 
 static void npy_survives_every_truncation_and_byte(void **state) {
-    (void)state;
     unsigned char file[512];
     struct rt_tensor tensor;
     struct rt_reason why;
@@ -102,7 +96,6 @@ static void npy_survives_every_truncation_and_byte(void **state) {
 }
 
 static void npy_files_round_trip(void **state) {
-    (void)state;
     char path[] = "/tmp/rankc-npy-XXXXXX";
     struct rt_tensor tensor;
     struct rt_reason why;
@@ -156,7 +149,6 @@ static bool parse_pb(struct rt_tensor *tensor, const char *bytes, size_t count, 
     } while (0)
 
 static void tensor_pb_encodings(void **state) {
-    (void)state;
     struct rt_tensor t;
     /* dims one by one, raw data */
     ACCEPT_PB(&t, TAG(1, 0), 1, TAG(1, 0), 2, TAG(2, 0), 5, TAG(9, 2), 4, 1, 0, (char)0xff, (char)0xff, TAG(8, 2), 1,
@@ -188,7 +180,6 @@ static void tensor_pb_encodings(void **state) {
 }
 
 static void tensor_pb_refusals(void **state) {
-    (void)state;
     REFUSE_PB("no data_type", TAG(1, 0), 1);
     REFUSE_PB("data_type 8 is not supported", TAG(2, 0), 8);
     REFUSE_PB("malformed protobuf", TAG(2, 3), 1);
@@ -207,7 +198,6 @@ static void tensor_pb_refusals(void **state) {
 }
 
 static void tensor_pb_survives_every_truncation_and_byte(void **state) {
-    (void)state;
     static const char file[] = {TAG(1, 2), 2,          2, 1,         TAG(2, 0), 7,   TAG(7, 2), 3,
                                 1,         (char)0x96, 1, TAG(8, 2), 2,         'i', 'd'};
     struct rt_tensor tensor;
@@ -229,7 +219,6 @@ static void tensor_pb_survives_every_truncation_and_byte(void **state) {
 /* Element types */
 
 static void halves_survive_f32(void **state) {
-    (void)state;
     for (uint32_t bits = 0; bits < 0x10000; bits++) {
         const uint16_t half = (uint16_t)bits;
         const bool f16_nan = (half & 0x7c00) == 0x7c00 && (half & 0x3ff), bf16_nan = (half & 0x7fff) > 0x7f80;
@@ -244,7 +233,6 @@ static void halves_survive_f32(void **state) {
 /* Halfway between neighbours goes to the even one, a hair beside it to the nearer one: also from f64 and integers.
  */
 static void conversions_round_once(void **state) {
-    (void)state;
     static const struct {
         double value;
         uint16_t f16, bf16;
@@ -273,7 +261,6 @@ static void conversions_round_once(void **state) {
 }
 
 static void conversions_between_kinds(void **state) {
-    (void)state;
     static const double reals[] = {-1.9, 300, (double)NAN, -1e30, 1e30, 0.5, (double)INFINITY};
     int8_t small[7];
     uint64_t large[7];
@@ -305,7 +292,6 @@ static void conversions_between_kinds(void **state) {
 }
 
 static void types_have_names(void **state) {
-    (void)state;
     for (int t = 0; t < RT_DTYPE_COUNT; t++) {
         assert_int_equal(rt_dtype_by_name(rt_dtypes[t].name), t);
         assert_int_equal(rt_dtype_by_onnx(rt_dtypes[t].onnx), t);
@@ -318,7 +304,6 @@ static void types_have_names(void **state) {
 
 /* Every index is in one part, larger parts come first, and parts differ by at most one grain. */
 static void cuts_cover_larger_first(void **state) {
-    (void)state;
     for (int64_t grains = 0; grains < 20; grains++)
         for (int64_t grain = 1; grain < 4; grain++)
             for (int64_t blocks = 1; blocks < 4; blocks++)
@@ -340,7 +325,6 @@ static void cuts_cover_larger_first(void **state) {
 }
 
 static void hashes_are_those_of_xxhsum(void **state) {
-    (void)state;
     char hex[RT_HASH_HEX], pieces[RT_HASH_HEX];
     struct rt_hash hash;
     rt_hash_bytes("", 0, hex);

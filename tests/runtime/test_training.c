@@ -4,20 +4,16 @@
 #include "base/lr_schedule.h"
 #include "state/load_part.h"
 #include "program/feed.h"
+#include "../test.h"
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 /* Philox */
 
 /* kat_vectors of Random123 1.14. */
 static void philox_gives_the_known_answers(void **state) {
-    (void)state;
     static const struct {
         struct rt_philox counter;
         uint32_t low, high;
@@ -40,7 +36,6 @@ static void philox_gives_the_known_answers(void **state) {
 }
 
 static void open_interval_has_no_ends(void **state) {
-    (void)state;
     assert_true(rt_philox_open(0, 0) > 0);
     assert_true(rt_philox_open(0xffffffff, 0xffffffff) < 1);
     assert_true(rt_philox_open(0, 0x80000000) > 0.5 && rt_philox_open(0xffffffff, 0x7fffffff) < 0.5);
@@ -50,7 +45,6 @@ static void open_interval_has_no_ends(void **state) {
 
 /* Of key 0, elements 0 and 1 come from the known answer above: u = 0.8805202..., v = 0.6054818...; Box and Muller. */
 static void initial_values_are_those_of_the_formula(void **state) {
-    (void)state;
     const struct rt_init uniform = {RT_INIT_UNIFORM, 0, 1, 0}, normal = {RT_INIT_NORMAL, 0, 1, 0},
                          constant = {RT_INIT_CONSTANT, 0.25, 0, 0};
     double got[2];
@@ -64,7 +58,6 @@ static void initial_values_are_those_of_the_formula(void **state) {
 }
 
 static void an_element_is_the_same_whoever_asks(void **state) {
-    (void)state;
     const struct rt_init normal = {RT_INIT_NORMAL, 1, 2, 77};
     double all[1000], part[1000];
     rt_init_fill(&normal, 0, 1000, all, RT_F64);
@@ -77,7 +70,6 @@ static void an_element_is_the_same_whoever_asks(void **state) {
 
 /* Mean and variance of a million elements: within five standard errors. */
 static void initial_values_have_their_moments(void **state) {
-    (void)state;
     enum { N = 1000000 };
     const struct rt_init inits[] = {{RT_INIT_NORMAL, 3, 0.5, 1}, {RT_INIT_UNIFORM, -1, 2, 2}};
     const double mean[] = {3, 0.5}, variance[] = {0.25, 0.75}, fourth[] = {2, 0.8}; /* fourth: of (x^2 - 1), scaled */
@@ -95,7 +87,6 @@ static void initial_values_have_their_moments(void **state) {
 /* Samples */
 
 static void an_epoch_has_every_sample_once(void **state) {
-    (void)state;
     bool seen[300];
     for (int64_t samples = 1; samples <= 300; samples++)
         for (int64_t epoch = 0; epoch < 3; epoch++) {
@@ -111,7 +102,6 @@ static void an_epoch_has_every_sample_once(void **state) {
 }
 
 static void without_shuffling_samples_are_in_order(void **state) {
-    (void)state;
     const struct rt_sampler sampler = {7, false, 0};
     for (int64_t i = 0; i < 30; i++) assert_int_equal(rt_sampler_at(&sampler, i), i % 7);
 }
@@ -119,7 +109,6 @@ static void without_shuffling_samples_are_in_order(void **state) {
 /* All orders of four samples come as often: chi-square with 23 degrees of freedom stays below 49.7 in 99.9% of
  * cases. */
 static void all_orders_are_alike(void **state) {
-    (void)state;
     const int epochs = 24000;
     int count[256] = {0}, orders = 0;
     double chi = 0;
@@ -140,7 +129,6 @@ static void all_orders_are_alike(void **state) {
 }
 
 static void huge_data_needs_no_memory(void **state) {
-    (void)state;
     const struct rt_sampler sampler = {INT64_C(1) << 60, true, 1};
     int64_t before = -1;
     for (int64_t i = 0; i < 1000; i++) {
@@ -153,7 +141,6 @@ static void huge_data_needs_no_memory(void **state) {
 /* Schedules */
 
 static void schedules_end_where_they_say(void **state) {
-    (void)state;
     const struct rt_lr_schedule cosine = {RT_LR_SCHEDULE_COSINE, 10, 100, 0.1},
                                 linear = {RT_LR_SCHEDULE_LINEAR, 0, 4, 0},
                                 constant = {RT_LR_SCHEDULE_CONSTANT, 2, 0, 0};
@@ -180,7 +167,6 @@ static void refuse(const char *header, size_t data, const char *expected) {
 }
 
 static void bad_files_are_refused(void **state) {
-    (void)state;
     struct rt_safetensors file;
     struct rt_reason why;
     assert_false(rt_safetensors_parse(&file, "\xff\xff\xff\xff\0\0\0\0{}", 10, &why));
@@ -207,7 +193,6 @@ static void put_note(struct rt_json_writer *w, const void *context) {
 }
 
 static void what_is_written_reads_back(void **state) {
-    (void)state;
     const struct rt_safetensor tensors[] = {
         {.name = "w\"\xc3\xa9", .dtype = RT_F32, .ndim = 2, .dims = {2, 3}, .bytes = 24},
         {.name = "none", .dtype = RT_F16, .ndim = 1, .dims = {0}, .bytes = 0},

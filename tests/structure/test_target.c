@@ -5,16 +5,11 @@
  * A target is one struct: a second one, with spellings of its own, must give a program in them. And every file of
  * templates/ must be one that a C compiler takes, whatever is bound in it. */
 #include <errno.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #include "codegen/text/embedded.h"
 #include "codegen/program.h"
@@ -22,6 +17,7 @@
 #include "ir/base/str.h"
 #include "ir/text.h"
 #include "passes/pipeline.h"
+#include "tests/test.h"
 
 static const char *compiler, *runtime_include;
 
@@ -107,7 +103,6 @@ static const struct target mine = {.name = "mine",
 
 static void test_a_target_is_one_struct(void **state) {
     struct arena arena;
-    (void)state;
     arena_init(&arena, 0, NULL);
     struct program program = make_program(&arena, &mine);
     const char *source = text_of(&arena, &program, "rank_1.mine");
@@ -149,7 +144,6 @@ static bool names_template(const struct target *target, const char *path) {
 }
 
 static void test_every_template_has_a_target(void **state) {
-    (void)state;
     for (const struct embedded *template = embedded; template->path; template ++) {
         bool named = !strcmp(template->path, "page/plan.html.in") || /* frontend/cli/show/show.c */
                      !strcmp(template->path, "rank.in");             /* codegen/rank.c */
@@ -161,7 +155,6 @@ static void test_every_template_has_a_target(void **state) {
 /* Lines that can be broken are, and members that are zero are left out. */
 static void test_layout(void **state) {
     struct arena arena;
-    (void)state;
     arena_init(&arena, 0, NULL);
     for (int t = 0; targets[t]; t++) {
         const struct program program = make_program(&arena, targets[t]);
@@ -180,7 +173,6 @@ static void test_layout(void **state) {
 static void test_templates_are_c(void **state) {
     struct arena arena;
     char dir[] = "/tmp/rankc-templates-XXXXXX";
-    (void)state;
     arena_init(&arena, 0, NULL);
     assert_non_null(mkdtemp(dir));
     struct program program = make_program(&arena, &target_c);
