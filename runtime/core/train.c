@@ -173,8 +173,7 @@ static int zero_gradients(struct rt *rt) {
 static int count_real(struct rt *rt, const unsigned char *is_dummy) {
     int64_t mine = 0, all = 0;
     for (int j = 0; j < rt->internal->accumulate; j++) mine += !is_dummy || !is_dummy[j];
-    int status = rt->units->driver->all_reduce(rt->units, &all, &mine, 1, RT_I64, RT_SUM);
-    if (status) return rt_fail_comm(rt, rt->units, status);
+    RT_TRY(rt_end_collective(rt, rt->units, rt->units->driver->all_reduce(rt->units, &all, &mine, 1, RT_I64, RT_SUM)));
     rt->internal->control[RT_SHARE] = all ? 1.0 / (double)all : 0;
     return RT_OK;
 }
@@ -188,8 +187,7 @@ static int count_weights(struct rt *rt) {
     for (int j = 0; j < rt->internal->accumulate; j++)
         mine += fetched(rt->internal->weights[j], rt->program->outputs[1].dtype);
     RT_TRY(share_losses(rt, &mine, 1));
-    const int status = rt->units->driver->all_reduce(rt->units, &all, &mine, 1, RT_F64, RT_SUM);
-    if (status) return rt_fail_comm(rt, rt->units, status);
+    RT_TRY(rt_end_collective(rt, rt->units, rt->units->driver->all_reduce(rt->units, &all, &mine, 1, RT_F64, RT_SUM)));
     rt->internal->control[RT_SHARE] = (double)training->elements / all;
     return RT_OK;
 }
@@ -346,8 +344,7 @@ static int inspect(struct rt *rt, const struct training_call *call) {
     int32_t mine = !isfinite(norm), any = 0;
     for (int j = 0; j < private->accumulate && call->losses; j++)
         mine = mine || !isfinite(fetched(call->losses[j], rt->program->outputs[0].dtype));
-    int status = rt->comm->driver->all_reduce(rt->comm, &any, &mine, 1, RT_I32, RT_MAX);
-    if (status) return rt_fail_comm(rt, rt->comm, status);
+    RT_TRY(rt_end_collective(rt, rt->comm, rt->comm->driver->all_reduce(rt->comm, &any, &mine, 1, RT_I32, RT_MAX)));
     return any ? private->inspect(private->inspector, rt, &attempt) : RT_OK;
 }
 
@@ -386,8 +383,7 @@ int rt_find_train_result(struct rt *rt, const double *losses, struct rt_train_re
     const struct rt_private *private = rt->internal;
     double mine = 0, all;
     for (int j = 0; j < private->accumulate; j++) mine += losses[j];
-    const int status = rt->units->driver->all_reduce(rt->units, &all, &mine, 1, RT_F64, RT_SUM);
-    if (status) return rt_fail_comm(rt, rt->units, status);
+    RT_TRY(rt_end_collective(rt, rt->units, rt->units->driver->all_reduce(rt->units, &all, &mine, 1, RT_F64, RT_SUM)));
     *result = (struct rt_train_result){
         .loss = rt->program->training->elements ? all * private->control[RT_SHARE]
                                                 : all / ((double)private->accumulate * rt->units->size),

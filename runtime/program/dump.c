@@ -552,8 +552,8 @@ static int begin_index(struct dump *d) {
 static int check_match(struct dump *d) {
     int64_t mine[2] = {0, d->nplaces};
     for (int i = 0; i < d->nplaces; i++) mine[0] += d->places[i].wanted;
-    const int status = d->rt->comm->driver->all_reduce(d->rt->comm, d->matches, mine, 2, RT_I64, RT_SUM);
-    if (status) return fail_rank(d->self, d->rt, rt_fail_comm(d->rt, d->rt->comm, status));
+    RT_TRY(check_comm(d->self, d->rt, d->rt->comm,
+                      d->rt->comm->driver->all_reduce(d->rt->comm, d->matches, mine, 2, RT_I64, RT_SUM)));
     if (d->matches[0]) return RT_OK;
     return fail_with(d->self, EXIT_USAGE, RT_CODE_USAGE,
                      "--dump-tensors: no tensor or node of the program matches '%s'; instructions and their nodes are "

@@ -195,8 +195,7 @@ static int set_sizes(struct feeder *feeder, const struct step *step) {
             RT_TRY(take_size(feeder, i, d, extent_of(feeder->fed[i].shape[d], step)));
     for (int s = 0; s < program->nsizes; s++)
         if (feeder->sizes[s] < 0) feeder->sizes[s] = program->sizes[s].least;
-    const int status = rt_set_sizes(feeder->rt, feeder->sizes);
-    return status ? fail_rank(feeder->self, feeder->rt, status) : RT_OK;
+    return check_rank(feeder->self, feeder->rt, rt_set_sizes(feeder->rt, feeder->sizes));
 }
 
 /* A mask may have columns behind the newest token, and one row can serve all. */

@@ -48,8 +48,7 @@ int prefix_save(struct rank *self, struct rt *rt, const struct grid *grid, bool 
     const int exit = outputs_directory(directory, &self->failure);
     if (exit) return self->status = rt_status_of_exit(exit);
     if (self->first) RT_TRY(write_prompts(self, grid, pads_right, directory));
-    const int status = rt_state_save(rt, directory);
-    return status ? fail_rank(self, rt, status) : RT_OK;
+    return check_rank(self, rt, rt_state_save(rt, directory));
 }
 
 /* True if the saved prompts are the first columns of the grid. */
@@ -87,13 +86,12 @@ static int read_columns(struct rank *self, const struct grid *grid, bool pads_ri
 int prefix_load(struct rank *self, struct rt *rt, const struct grid *grid, bool pads_right, const char *directory,
                 int64_t *columns) {
     if (self->first) RT_TRY(read_columns(self, grid, pads_right, directory, columns));
-    int status = rt->comm->driver->broadcast(rt->comm, columns, sizeof *columns, 0);
-    if (status) return fail_rank(self, rt, rt_fail_comm(rt, rt->comm, status));
-    status = rt_state_restore(rt, directory);
+    RT_TRY(check_comm(self, rt, rt->comm, rt->comm->driver->broadcast(rt->comm, columns, sizeof *columns, 0)));
+    int status = rt_state_restore(rt, directory);
     const int64_t kept = rt_state_length(rt); /* -1: only states that are replaced */
     if (!status && kept >= 0 && kept != *columns)
         return fail_with(self, EXIT_MISMATCH, RT_CODE_FORMAT, "the state in %s is not that of its prompts",
                          rt_quote_text(directory).text);
     if (!status && *columns == grid->width) status = rt_state_truncate(rt, --*columns);
-    return status ? fail_rank(self, rt, status) : RT_OK;
+    return check_rank(self, rt, status);
 }

@@ -27,7 +27,7 @@ static int copy_outputs(struct rank *self, struct rt *rt) {
     if (!rt_keeps_outputs(rt)) return RT_OK;
     int status = rt_give_outputs(rt, 0, rt->program->noutputs, self->output_data);
     if (!status) status = rt->program->device->finish(rt);
-    return status ? fail_rank(self, rt, status) : RT_OK;
+    return check_rank(self, rt, status);
 }
 
 /* A step is timed from barrier to barrier, so rank 0 measures the slowest rank. Steps below 0 are warm-up.
@@ -35,15 +35,13 @@ static int copy_outputs(struct rank *self, struct rt *rt) {
 static int run_step(struct rank *self, struct rt *rt, int step) {
     const struct main_options *options = &self->job->options;
     void **outputs = rt_keeps_outputs(rt) ? self->no_outputs : self->output_data;
-    int status = rt->comm->driver->barrier(rt->comm);
+    int status = rt_end_collective(rt, rt->comm, rt->comm->driver->barrier(rt->comm));
     if (step >= 0) trace_begin_step(self->trace, step + 1), dump_begin_step(self->dump, step + 1);
     const double start = now_ms();
-    if (status)
-        rt_fail_comm(rt, rt->comm, status);
-    else if (!(status = rt_state_reset(rt)))
-        status = rt_infer_step(rt, self->job->input_data, outputs);
-    if (!status && (status = rt->comm->driver->barrier(rt->comm))) rt_fail_comm(rt, rt->comm, status);
-    if (status) return fail_rank(self, rt, status);
+    if (!status) status = rt_state_reset(rt);
+    if (!status) status = rt_infer_step(rt, self->job->input_data, outputs);
+    if (!status) status = rt_end_collective(rt, rt->comm, rt->comm->driver->barrier(rt->comm));
+    RT_TRY(check_rank(self, rt, status));
     const double took = now_ms() - start;
     RT_TRY(trace_end_step(self->trace));
     RT_TRY(dump_end_step(self->dump));
@@ -89,9 +87,7 @@ static int gather_memory(struct rank *self, struct rt *rt) {
     int status = all ? rt->comm->driver->all_gather(rt->comm, all, &peak, rt->internal->counts) : RT_ERROR_SYSTEM;
     if (!status && self->first) memcpy(self->job->peak_rss, all, (size_t)rt->world * sizeof *all);
     free(all);
-    if (!status) return RT_OK;
-    rt_fail_comm(rt, rt->comm, status);
-    return fail_rank(self, rt, status);
+    return check_comm(self, rt, rt->comm, status);
 }
 
 /* Under an MPI launcher: the rank has joined, and its process beside it observes its progress from now on. */
@@ -153,7 +149,7 @@ static int open_agreed(struct rank *self, const struct rt_options *open, struct 
     options_add_terms(&agreed.terms, &self->job->options);
     const int status = rt_open_agreed(rt, self->job->program, open, &agreed);
     rt_terms_free(&agreed.terms);
-    return status && !self->status ? fail_rank(self, NULL, status) : status;
+    return status && !self->status ? check_rank(self, NULL, status) : status;
 }
 
 static void run_rank(struct rank *self) {
@@ -183,7 +179,7 @@ static void run_rank(struct rank *self) {
         if (options->verbose) tell_loaded(self->job, rt);
     }
     if (!options->steps && !options->generate && (status = rt_set_sizes(rt, self->job->sizes)))
-        fail_rank(self, rt, status);
+        check_rank(self, rt, status);
     if (!status) status = trace_open(&self->trace, self, rt);
     if (!status) status = dump_open(&self->dump, self, rt);
     if (!status)

@@ -181,8 +181,10 @@ struct rank {
 /* Monotonic time in milliseconds. */
 double now_ms(void);
 
-/* Records the error of a failed call of the runtime (rt may be NULL: of rt_open); returns `status`. */
-int fail_rank(struct rank *self, const struct rt *rt, int status);
+/* Records the error of a call of the runtime (rt may be NULL: of rt_open) if it failed; returns its `status`. */
+int check_rank(struct rank *self, const struct rt *rt, int status);
+/* The same of a call of `comm`. */
+int check_comm(struct rank *self, struct rt *rt, const struct rt_comm *comm, int status);
 
 /* Record an error of this file's own, or of a file that base/ refused; return the status that corresponds to the exit
  * code. */

@@ -44,8 +44,7 @@ static int fail_memory(struct generator *g) {
 }
 
 static int broadcast(struct generator *g, void *data, size_t bytes) {
-    const int status = g->rt->comm->driver->broadcast(g->rt->comm, data, bytes, 0);
-    return status ? fail_rank(g->self, g->rt, rt_fail_comm(g->rt, g->rt->comm, status)) : RT_OK;
+    return check_comm(g->self, g->rt, g->rt->comm, g->rt->comm->driver->broadcast(g->rt->comm, data, bytes, 0));
 }
 
 /* Gives all ranks the prompts that rank 0 has read. */
@@ -174,7 +173,7 @@ static int take_scores(struct generator *g, int64_t row, int64_t column, struct 
         const unsigned char *output = rt_output(g->rt, g->generation.logits);
         int status = g->rt->program->device->get(g->rt, g->row, output + at, bytes);
         if (!status) status = g->rt->program->device->finish(g->rt);
-        if (status) return fail_rank(g->self, g->rt, status);
+        RT_TRY(check_rank(g->self, g->rt, status));
     }
     rt_convert(g->scores, RT_F32, g->row, port->dtype, (size_t)g->vocabulary);
     return RT_OK;
@@ -249,8 +248,8 @@ static int agree(struct generator *g) {
     struct rt_comm *comm = g->rt->comm;
     g->next[0] = stop_requested();
     RT_TRY(tell(g));
-    const int status = comm->driver->all_reduce(comm, g->shared, g->next, (size_t)g->grid.given + 1, RT_I64, RT_MAX);
-    if (status) return fail_rank(g->self, g->rt, rt_fail_comm(g->rt, comm, status));
+    RT_TRY(check_comm(g->self, g->rt, comm,
+                      comm->driver->all_reduce(comm, g->shared, g->next, (size_t)g->grid.given + 1, RT_I64, RT_MAX)));
     g->stopping = g->shared[0] > 0;
     return RT_OK;
 }
@@ -288,8 +287,7 @@ static int compute(struct generator *g, struct window window, int64_t step) {
     RT_TRY(feeder_fill(g->feeder, &g->grid, window, &inputs));
     trace_begin_step(g->self->trace, step);
     dump_begin_step(g->self->dump, step);
-    const int status = rt_infer_step(g->rt, inputs, g->outputs);
-    if (status) return fail_rank(g->self, g->rt, status);
+    RT_TRY(check_rank(g->self, g->rt, rt_infer_step(g->rt, inputs, g->outputs)));
     RT_TRY(trace_end_step(g->self->trace));
     RT_TRY(dump_end_step(g->self->dump));
     for (int64_t row = 0; row <= g->grid.rows; row++) g->next[row] = INT64_MIN;
@@ -345,7 +343,7 @@ static int open_decoding(struct generator *g, const struct rt_fed *fed) {
     if (!status) {
         decoding.nsuppressed = keep_known(g, suppressed, seen);
         status = g->rt->program->device->open_decoding(g->rt, &decoding);
-        if (status) fail_rank(g->self, g->rt, status);
+        check_rank(g->self, g->rt, status);
     }
     free(suppressed);
     free(seen);
@@ -355,15 +353,13 @@ static int open_decoding(struct generator *g, const struct rt_fed *fed) {
 /* Begins the step of a column. */
 static int step_ahead(struct generator *g, int64_t column) {
     RT_TRY(feeder_set_sizes(g->feeder, &g->grid, (struct window){column, 1}));
-    const int status = rt_infer_ahead(g->rt);
-    return status ? fail_rank(g->self, g->rt, status) : RT_OK;
+    return check_rank(g->self, g->rt, rt_infer_ahead(g->rt));
 }
 
 /* Takes the tokens of the oldest step that was begun, to which all ranks agree. */
 static int take_step(struct generator *g) {
     int64_t *ids = g->next + 1;
-    const int status = g->rt->program->device->take_tokens(g->rt, ids);
-    if (status) return fail_rank(g->self, g->rt, status);
+    RT_TRY(check_rank(g->self, g->rt, g->rt->program->device->take_tokens(g->rt, ids)));
     for (int64_t row = 0; row < g->grid.rows; row++) {
         if (row >= g->grid.given || g->ended[row] || !g->self->first)
             ids[row] = INT64_MIN;
@@ -466,8 +462,7 @@ static int open_generator(struct generator *g) {
     RT_TRY(open_logits(g));
     see_prompts(g);
     for (int64_t row = 0; row < g->grid.given; row++) g->spent.prompt_tokens += g->grid.lengths[row];
-    const int status = rt_state_reset(g->rt);
-    if (status) return fail_rank(g->self, g->rt, status);
+    RT_TRY(check_rank(g->self, g->rt, rt_state_reset(g->rt)));
     if (!g->options->load_state) return RT_OK;
     return prefix_load(g->self, g->rt, &g->grid, g->generation.pads_right, g->options->load_state, &g->column);
 }

@@ -37,7 +37,8 @@ static const struct {
               "place; '--weights copy' makes a program that does not need the model"},
              {RT_CODE_SOURCE_CHANGED, "restore the file, or compile the model again"}};
 
-int fail_rank(struct rank *self, const struct rt *rt, int status) {
+int check_rank(struct rank *self, const struct rt *rt, int status) {
+    if (!status) return RT_OK;
     const int code = rt_error_code(rt);
     self->status = status;
     failure_set(&self->failure, exit_of(status, code), code, "%s", rt_error_text(rt));
@@ -47,6 +48,10 @@ int fail_rank(struct rank *self, const struct rt *rt, int status) {
     self->failure.agreed = rt_error_agreed(rt);
     if (rt) manifest_place(&self->job->manifest, rt->instruction, &self->failure);
     return status;
+}
+
+int check_comm(struct rank *self, struct rt *rt, const struct rt_comm *comm, int status) {
+    return check_rank(self, rt, rt_end_collective(rt, comm, status));
 }
 
 int fail_with(struct rank *self, int exit, int code, const char *format, ...) {
@@ -88,8 +93,7 @@ int fail_reason(struct rank *self, int code, const struct rt_reason *why) {
 }
 
 int ranks_agree(struct rank *self, struct rt *rt, const struct rt_terms *terms) {
-    const int status = strcmp(self->job->options.comm, "loopback") == 0 ? RT_OK : rt_agree(rt, terms);
-    return status ? fail_rank(self, rt, status) : RT_OK;
+    return check_rank(self, rt, strcmp(self->job->options.comm, "loopback") == 0 ? RT_OK : rt_agree(rt, terms));
 }
 
 static int compare_doubles(const void *a, const void *b) {

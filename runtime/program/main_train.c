@@ -195,8 +195,8 @@ static int inspect(void *trainer, struct rt *rt, const struct rt_attempt *attemp
 
 /* Sums values over the scale units; every rank gets the sums. */
 static int sum_units(struct trainer *t, double *values, int n) {
-    int status = t->rt->units->driver->all_reduce(t->rt->units, values, values, (size_t)n, RT_F64, RT_SUM);
-    return status ? fail_rank(t->self, t->rt, rt_fail_comm(t->rt, t->rt->units, status)) : RT_OK;
+    return check_comm(t->self, t->rt, t->rt->units,
+                      t->rt->units->driver->all_reduce(t->rt->units, values, values, (size_t)n, RT_F64, RT_SUM));
 }
 
 /* --keep, once a checkpoint has its name. */
@@ -211,13 +211,13 @@ static int finish_save(struct trainer *t) {
     t->writing = false;
     int status = rt_save_end(t->rt);
     if (!status) status = thin(t);
-    return status ? fail_rank(t->self, t->rt, status) : RT_OK;
+    return check_rank(t->self, t->rt, status);
 }
 
 /* Errors about data, such as an index out of range, name the samples of the micro-batch. */
 static int fail_step(struct trainer *t, int status, int64_t first) {
     const int64_t sample = (first + (int64_t)t->rt->internal->control[RT_MICRO]) * t->feed.batch;
-    fail_rank(t->self, t->rt, status);
+    check_rank(t->self, t->rt, status);
     if (status == RT_ERROR_INPUT)
         failure_help(&t->self->failure, "step %lld read samples %lld to %lld of the run; the data has %lld",
                      (long long)(t->rt->internal->trained + 1), (long long)sample,
@@ -239,7 +239,7 @@ static int train_step(struct trainer *t) {
     int status = rt_train_step(rt, t->feed.samples, NULL, NULL, t->losses);
     if (status) return fail_step(t, status, first);
     status = rt_find_train_result(rt, t->losses, &m.of);
-    if (status) return fail_rank(t->self, rt, status);
+    RT_TRY(check_rank(t->self, rt, status));
     m.ms = now_ms() - start;
     if (m.ms > t->longest) t->longest = m.ms;
     RT_TRY(trace_end_step(t->self->trace));
@@ -269,7 +269,7 @@ static int save_once(struct trainer *t, bool wait) {
         fprintf(stderr, "rankc: %s '%s/step-%lld' in %.1f ms\n", t->writing ? "copied" : "saved",
                 rt_quote_text(o->checkpoint_dir).text, (long long)progress.step, now_ms() - start);
     if (!status && !t->writing) status = thin(t);
-    return status ? fail_rank(t->self, t->rt, status) : RT_OK;
+    return check_rank(t->self, t->rt, status);
 }
 
 /* Collective: checks whether any rank was asked to stop. If none was, a checkpoint that all ranks have written in the
@@ -278,8 +278,7 @@ static int find_stop(struct trainer *t) {
     struct rt_comm *comm = t->rt->comm;
     const int32_t mine[] = {stop_requested(), !rt_save_is_written(t->rt)};
     int32_t any[2] = {0};
-    int status = comm->driver->all_reduce(comm, any, mine, 2, RT_I32, RT_MAX);
-    if (status) return fail_rank(t->self, t->rt, rt_fail_comm(t->rt, comm, status));
+    RT_TRY(check_comm(t->self, t->rt, comm, comm->driver->all_reduce(comm, any, mine, 2, RT_I32, RT_MAX)));
     t->stopping = any[0] != 0;
     return any[1] || t->stopping ? RT_OK : finish_save(t);
 }
@@ -324,8 +323,7 @@ static int judge(struct trainer *t, double loss) {
     if (t->self->first && !best_write(&t->best, t->options->checkpoint_dir, &why))
         return fail_reason(t->self, RT_CODE_WRITE, &why);
     t->kept = step;
-    const int status = thin(t);
-    return status ? fail_rank(t->self, t->rt, status) : RT_OK;
+    return check_rank(t->self, t->rt, thin(t));
 }
 
 /* Of a run that is resumed after `step`. */
@@ -355,8 +353,7 @@ static int sum_evaluation(struct trainer *t, double sums[3]) {
         if (t->stopping) return RT_OK;
         stop_allow(t->self->job, 3 * t->longest);
         RT_TRY(feed_read(&t->eval, t->self, 0, index));
-        int status = rt_infer_step(rt, t->eval.samples[0], outputs);
-        if (status) return fail_rank(t->self, rt, status);
+        RT_TRY(check_rank(t->self, rt, rt_infer_step(rt, t->eval.samples[0], outputs)));
         const double mean = rt_loss(rt), weight = rt_loss_weight(rt);
         if (index != first + rt->unit) continue;
         const double share = rt->program->training->elements ? 1 : (double)feed_samples(&t->eval, index);
@@ -368,8 +365,7 @@ static int sum_evaluation(struct trainer *t, double sums[3]) {
 }
 
 static int exchange_averages(struct trainer *t) {
-    const int status = rt_exchange_averages(t->rt);
-    return status ? fail_rank(t->self, t->rt, status) : RT_OK;
+    return check_rank(t->self, t->rt, rt_exchange_averages(t->rt));
 }
 
 /* Mean loss over the samples of the evaluation, or over all of their labels that count, with the averages of parameters
@@ -391,8 +387,7 @@ static int evaluate(struct trainer *t) {
 static int hold_directory(struct trainer *t) {
     const char *directory = t->options->checkpoint_dir;
     if (!directory) return RT_OK;
-    int status = rt_hold_checkpoints(t->rt, directory, !t->resume);
-    if (status) return fail_rank(t->self, t->rt, status);
+    RT_TRY(check_rank(t->self, t->rt, rt_hold_checkpoints(t->rt, directory, !t->resume)));
     if (t->resume || !rt_checkpoint_exists(directory)) return RT_OK;
     fail_with(t->self, EXIT_USAGE, RT_CODE_CHECKPOINT, "'%s' contains checkpoints of an earlier run",
               rt_quote_text(directory).text);
@@ -422,8 +417,7 @@ static int keep_step(struct trainer *t, int64_t all) {
 /* A new run that starts from the parameters of a checkpoint. */
 static int start_from(struct trainer *t) {
     stop_allow(t->self->job, FILES_MS);
-    const int status = rt_load_parameters(t->rt, t->options->checkpoint_dir, t->resume);
-    return status ? fail_rank(t->self, t->rt, status) : RT_OK;
+    return check_rank(t->self, t->rt, rt_load_parameters(t->rt, t->options->checkpoint_dir, t->resume));
 }
 
 /* Collective: what --resume auto and best mean. */
@@ -442,8 +436,7 @@ static int find_resume(struct trainer *t) {
     if (!t->resume || strcmp(t->resume, "auto") != 0) return RT_OK;
     const int32_t mine = t->self->first && rt_checkpoint_exists(directory);
     int32_t any = 0;
-    const int status = comm->driver->all_reduce(comm, &any, &mine, 1, RT_I32, RT_MAX);
-    if (status) return fail_rank(t->self, t->rt, rt_fail_comm(t->rt, comm, status));
+    RT_TRY(check_comm(t->self, t->rt, comm, comm->driver->all_reduce(comm, &any, &mine, 1, RT_I32, RT_MAX)));
     t->resume = any ? "latest" : NULL;
     return RT_OK;
 }
@@ -456,8 +449,7 @@ static int resume(struct trainer *t) {
     if (!t->resume) return RT_OK;
     if (t->options->reset_optimizer) return start_from(t);
     stop_allow(t->self->job, FILES_MS);
-    int status = rt_load(t->rt, t->options->checkpoint_dir, t->resume, &progress);
-    if (status) return fail_rank(t->self, t->rt, status);
+    RT_TRY(check_rank(t->self, t->rt, rt_load(t->rt, t->options->checkpoint_dir, t->resume, &progress)));
     if (t->options->eval_only) return RT_OK;
     if (t->options->shuffle >= 0 && t->options->shuffle != progress.seed)
         return fail_with(t->self, EXIT_MISMATCH, RT_CODE_CHECKPOINT,
@@ -521,7 +513,7 @@ static int set_numbers(struct trainer *t) {
         rt_set_lr_schedule(t->rt, &schedule);
     }
     status = rt_set_accumulate(t->rt, t->accumulate);
-    return status ? fail_rank(t->self, t->rt, status) : RT_OK;
+    return check_rank(t->self, t->rt, status);
 }
 
 /* Ranks may have the files under other paths, but must have the same samples. */
@@ -583,8 +575,7 @@ static int evaluate_again(struct trainer *t) {
     const int32_t mine = t->self->first && (t->log ? !t->evaluated : last);
     int32_t any = 0;
     if (!t->resume || !t->eval.data || !is_due(t, t->options->eval_every)) return RT_OK;
-    const int status = comm->driver->all_reduce(comm, &any, &mine, 1, RT_I32, RT_MAX);
-    if (status) return fail_rank(t->self, t->rt, rt_fail_comm(t->rt, comm, status));
+    RT_TRY(check_comm(t->self, t->rt, comm, comm->driver->all_reduce(comm, &any, &mine, 1, RT_I32, RT_MAX)));
     if (!any || !t->rt->internal->trained) return RT_OK;
     if (t->after_best) t->after_best--; /* recall_best has counted it */
     return evaluate(t);

@@ -231,8 +231,7 @@ static int list_comms(struct trace *trace) {
         trace->part.about.group[c] = -1;
         if (listed) continue;
         int32_t lowest = rt->rank;
-        const int status = comm->driver->all_reduce(comm, &lowest, &lowest, 1, RT_I32, RT_MIN);
-        if (status) return fail_rank(trace->self, rt, rt_fail_comm(rt, comm, status));
+        RT_TRY(check_comm(trace->self, rt, comm, comm->driver->all_reduce(comm, &lowest, &lowest, 1, RT_I32, RT_MIN)));
         trace->part.about.group[c] = lowest;
         trace->comms[c] = (struct traced){.comm = comm, .trace = trace, .number = (uint8_t)c};
         fill_table(&trace->comms[c], comm->driver);
@@ -312,7 +311,7 @@ static int stop_recording(struct trace *trace, bool ended) {
     trace->step.end = now;
     add_event(trace, trace->step);
     trace->step.begin = 0;
-    return status ? fail_rank(trace->self, trace->rt, status) : RT_OK;
+    return check_rank(trace->self, trace->rt, status);
 }
 
 static int give_profile(struct trace *trace, const struct trace_all *all, const struct trace_names *names) {
@@ -356,9 +355,9 @@ static void warn_dropped(const struct trace *trace, const struct trace_all *all)
 /* Collective. */
 static int end_window(struct trace *trace) {
     struct trace_all all;
+    int status = RT_OK;
     trace->written = true;
-    int status = trace_collect(trace->rt, &trace->part, &all);
-    if (status) return fail_rank(trace->self, trace->rt, status);
+    RT_TRY(check_rank(trace->self, trace->rt, trace_collect(trace->rt, &trace->part, &all)));
     if (trace->self->first) {
         warn_dropped(trace, &all);
         status = give(trace, &all);

@@ -140,12 +140,11 @@ int trace_collect(struct rt *rt, const struct trace_part *mine, struct trace_all
     char host[sizeof mine->about.host];
     memcpy(host, mine->about.host, sizeof host);
     *all = (struct trace_all){.world = rt->world};
-    int status = rt->comm->driver->broadcast(rt->comm, host, sizeof host, 0);
-    if (status) return rt_fail_comm(rt, rt->comm, status);
+    RT_TRY(rt_end_collective(rt, rt->comm, rt->comm->driver->broadcast(rt->comm, host, sizeof host, 0)));
     if (rt->rank) return give_events(rt, &own, host);
     all->parts = calloc((size_t)rt->world, sizeof *all->parts);
     if (!all->parts) return rt_fail_memory(rt);
-    status = take_own(rt, &all->parts[0], mine);
+    int status = take_own(rt, &all->parts[0], mine);
     for (int r = 1; r < rt->world && !status; r++) status = take_events(rt, &all->parts[r], r);
     if (!status) status = find_all_waits(rt, all);
     if (status) trace_free(all);

@@ -172,7 +172,7 @@ static int agree(struct loading *l, int status, int64_t *first) {
     const int64_t mine = status ? rt->rank : rt->world;
     if (status && !(l->latest && l->damaged)) return status;
     status = rt->comm->driver->all_reduce(rt->comm, first, &mine, 1, RT_I64, RT_MIN);
-    return status ? rt_fail_comm(rt, rt->comm, status) : RT_OK;
+    return rt_end_collective(rt, rt->comm, status);
 }
 
 static void keep_fault(struct loading *l, int status) {

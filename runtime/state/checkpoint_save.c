@@ -302,7 +302,7 @@ static int end(struct saving *s, int status) {
     if (rt->rank == 0) RT_TRY(write_json(s));
     if (rt->rank == 0) RT_TRY(publish(s));
     status = rt->comm->driver->barrier(rt->comm);
-    return status ? rt_fail_comm(rt, rt->comm, status) : RT_OK;
+    return rt_end_collective(rt, rt->comm, status);
 }
 
 static int save(struct saving *s, const char *directory) {

@@ -477,8 +477,8 @@ static int read_part(const struct loader *loader, const struct load *load) {
 /* Copies the part of the first scale unit to the others. */
 static int share_part(const struct loader *loader, const struct load *load) {
     struct rt_comm *units = loader->rt->units;
-    const int status = units->driver->broadcast(units, load->part.dst, (size_t)load->bytes, 0);
-    return status ? rt_fail_comm(loader->rt, units, status) : RT_OK;
+    return rt_end_collective(loader->rt, units,
+                             units->driver->broadcast(units, load->part.dst, (size_t)load->bytes, 0));
 }
 
 static int load_weight(struct loader *loader, int w) {

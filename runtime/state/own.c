@@ -7,8 +7,7 @@
 static int take_first(struct rt *rt, void *data, size_t bytes) {
     for (int axis = rt->program->mesh.naxes; axis < rt_layout_axes(rt); axis++) {
         struct rt_comm *comm = rt->axis[axis];
-        const int status = comm->size > 1 ? comm->driver->broadcast(comm, data, bytes, 0) : RT_OK;
-        if (status) return rt_fail_comm(rt, comm, status);
+        RT_TRY(rt_end_collective(rt, comm, comm->size > 1 ? comm->driver->broadcast(comm, data, bytes, 0) : RT_OK));
     }
     return RT_OK;
 }
