@@ -4,13 +4,12 @@ docs/measured/predicted-and-measured.md:
 
     bench/predictions.py --build BUILD [--rounds N] [--only GLOB] [--table FILE.md]
 
-Each round takes a profile of the machine (`rankc profile --threads 1`) for each kind of model, and then runs its models
-under every plan, one thread a rank, --runs times in turn: a time is that of the fastest step, since what else the host does only
-adds to it. What is compared are times of
-the same round, since the machine's speed changes over minutes. A profile or a run beside which other processes kept more
-than --max-foreign of a processor busy does not count, nor does a run before or after which all processors together copied
-at another bandwidth than beside the profile, by more than --max-change: other machines on the same host take it. The
-result of a cell is the round with the median ratio.
+Each round runs the models of each kind under every plan, one thread a rank, --runs times in turn: a time is that of the fastest
+step, since what else the host does only adds to it. Other machines on the same host take bandwidth of memory: a run counts with a
+profile of the machine (`rankc profile --threads 1`) beside which all processors together copied as they did before and after the
+run, to --max-change. There are as many profiles in a round as there are such bandwidths. A profile or a run beside which other
+processes kept more than --max-foreign of a processor busy does not count. The result of a cell is that with the median ratio of
+predicted to measured, of all rounds and profiles.
 
 Needs numpy and onnx, to write the models."""
 import argparse
@@ -61,16 +60,33 @@ def bandwidth():
     return statistics.median(copy_all() for _ in range(5))
 
 
-def profile(args, machine):
-    """Writes a profile of the machine, if other processes leave it alone for so long, and returns the bandwidth then."""
-    for _ in range(3):
-        before = bandwidth()
-        text, foreign = alone(lambda: run([args.rankc, "profile", "--threads", "1"]))
-        if foreign <= args.max_foreign:
-            break
-    with open(machine, "w", encoding="ascii") as file:
-        file.write(text)
-    return (before + bandwidth()) / 2
+class Profiles:
+    """Of the machine, each with the bandwidth at which all processors together copied beside it."""
+
+    def __init__(self, args):
+        self.args, self.known = args, []  # (bandwidth, path)
+
+    def taken(self):
+        """A new one, if other processes and machines leave this one alone for so long."""
+        path = f"{self.args.work}/machine-{len(self.known)}.json"
+        for _ in range(10):
+            before = bandwidth()
+            text, foreign = alone(lambda: run([self.args.rankc, "profile", "--threads", "1"]))
+            after = bandwidth()
+            if foreign <= self.args.max_foreign and abs(after / before - 1) <= self.args.max_change:
+                break
+        with open(path, "w", encoding="ascii") as file:
+            file.write(text)
+        self.known.append(((before + after) / 2, path))
+        return len(self.known) - 1
+
+    def fits(self, which):
+        return abs(bandwidth() / self.known[which][0] - 1) <= self.args.max_change
+
+    def now(self):
+        """The index of one that fits the machine as it is."""
+        fitting = [which for which in range(len(self.known)) if self.fits(which)]
+        return fitting[0] if fitting else self.taken()
 
 
 def alone(measured):
@@ -87,7 +103,7 @@ class Cell:
         self.args, self.kind, self.plan, self.trains = args, kind, plan, trains
         self.model = f"small_{kind}_train" if trains else f"small_{kind}"
         self.name = f"{kind}{', training' if trains else ''}: {plan}"
-        self.rounds = []  # (predicted, measured) in seconds
+        self.rounds = []  # (predicted, measured) in seconds; one for each profile of each round
         self.directory = f"{args.work}/compiled/{self.model}/{''.join(c for c in plan if c.isalnum())}"
 
     def options(self):
@@ -103,20 +119,20 @@ class Cell:
         with open(f"{self.directory}/manifest.json", encoding="utf-8") as file:
             return 1 if self.plan == "one rank" else 2 // json.load(file)["plan_ngpus"]
 
-    def measure(self, expected):
-        """Seconds of a step, or None if others kept the machine busy, or its bandwidth is not the expected one."""
+    def measure(self, profiles):
+        """The index of the profile that fits, and seconds of a step; None if others kept the machine busy, or if its bandwidth
+        changed."""
         files = [f"x={self.args.work}/{self.model}.x.npy"]
         if self.trains:
             files.append(f"labels={self.args.work}/{self.model}.labels.npy")
             command = ["train", self.directory, *(w for f in files for w in ("--data", f)), "--steps", str(STEPS)]
         else:
             command = ["run", self.directory, "--input", files[0], "--repeat", str(STEPS), "--warmup", "2"]
-        before = bandwidth()
+        which = profiles.now()
         output, foreign = alone(lambda: run([self.args.rankc, *command, "--threads", "1", "--json", "-q"]))
-        change = max(abs(found / expected - 1) for found in (before, bandwidth()))
         line = next(json.loads(line) for line in reversed(output.splitlines()) if '"step_ms"' in line)
-        counts = foreign <= self.args.max_foreign and change <= self.args.max_change
-        return line["step_ms"]["min"] / 1e3 if counts else None
+        counts = foreign <= self.args.max_foreign and profiles.fits(which)
+        return (which, line["step_ms"]["min"] / 1e3) if counts else None
 
     def predict(self, machine):
         plan = json.loads(run([self.args.rankc, "plan", *self.options(), "--machine", machine, "--json", "-q"]))
@@ -138,27 +154,28 @@ def processor():
 
 def prepare(args):
     os.makedirs(args.work, exist_ok=True)
-    machine = f"{args.work}/machine.json"
     cells = [Cell(args, kind, trains, plan) for kind in KINDS for trains in (False, True) for plan in (*PLANS, CHOSEN)]
     cells = [cell for cell in cells if fnmatch.fnmatch(cell.name, args.only)]
-    profile(args, machine)
+    profiles = Profiles(args)
+    machine = profiles.known[profiles.now()][1]
     for cell in cells:
         if not os.path.exists(f"{args.work}/{cell.model}.onnx"):
             MODELS[cell.model](args.work, cell.model)
         cell.compile(machine)
-    return cells, machine
+    return cells
 
 
-def measure_round(args, cells, machine):
-    """A round of the cells of models of one kind: (predicted, measured) in seconds of each that was measured."""
-    expected = profile(args, machine)
+def measure_round(args, cells):
+    """A round of the cells of models of one kind: for each profile that was taken, what of each cell was predicted and measured."""
+    profiles = Profiles(args)
     times = {cell: [] for cell in cells}
     for _ in range(args.runs):
         for cell in cells:
-            times[cell].append(next((t for t in (cell.measure(expected) for _ in range(3)) if t), None))
+            times[cell] += [next((t for t in (cell.measure(profiles) for _ in range(3)) if t), (None, 0))]
     for cell in cells:
-        counted = [t for t in times[cell] if t]
-        cell.rounds.append((cell.predict(machine), min(counted)) if counted else None)
+        for which, (_, machine) in enumerate(profiles.known):
+            counted = [seconds for of, seconds in times[cell] if of == which]
+            cell.rounds.append((cell.predict(machine), min(counted)) if counted else None)
 
 
 def report(cells):
@@ -199,11 +216,11 @@ def choices(cells):
 HEAD = """# Predicted and measured times on this kind of processor
 
 Written by `bench/predictions.py`; do not edit. Each model ran under each plan with one thread a rank, {runs} times in
-turn with the other plans, and `rankc plan --machine` predicted the step from a profile of the machine taken just before
-(`rankc profile --threads 1`). The fastest step counts, since what else the host does only adds to it. Runs beside which
-other processes kept more than {foreign} of a processor busy do not count, nor do those before or after which the memory's
-bandwidth differed by more than {change:.0%} from what it was beside the profile, since other machines on the same host use
-it too. The machine: {processor}. Models (bench/models.py): GPT-2 and
+turn with the other plans, and `rankc plan --machine` predicted the step from a profile of the machine (`rankc profile --threads 1`) beside which the
+memory's bandwidth was that before and after the run, within {change:.0%}: other machines on the same host use it too, and at
+each bandwidth a profile was taken. The fastest step counts, since what else the host does only adds to it. Runs beside which
+other processes kept more than {foreign} of a processor busy do not count. Of several profiles, the row has that with the median
+error. The machine: {processor}. Models (bench/models.py): GPT-2 and
 Llama with 4 layers of width 512, 4 samples of 128 tokens, 8,192 words; ResNet-50 with 4 images of 112 x 112; MobileNet v2
 with 4 images of 160 x 160. Training is AdamW with two micro-batches a step.
 
@@ -222,10 +239,10 @@ def main():
     parser.add_argument("--table")
     args = parser.parse_args()
     args.rankc = f"{os.path.abspath(args.build)}/frontend/rankc"
-    cells, machine = prepare(args)
+    cells = prepare(args)
     for _ in range(args.rounds):
         for kind in dict.fromkeys(cell.kind for cell in cells):
-            measure_round(args, [cell for cell in cells if cell.kind == kind], machine)
+            measure_round(args, [cell for cell in cells if cell.kind == kind])
         text = report(cells) + "\n## The chosen plan\n\nOf all plans of two ranks, by the measured time of a sample in the same round:\n\n" + choices(cells)
         print(text, flush=True)
         if args.table:

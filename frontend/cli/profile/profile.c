@@ -234,7 +234,9 @@ static double flops_of(const struct probe *probe) {
 /* What the rate of its kind of kernel depends on. */
 static double extent_of(const struct probe *probe, enum machine_extent which) {
     if (is_reduction(probe)) return (double)shape_elements(probe->first) / shape_elements(probe->result);
-    if (which == MACHINE_POSITIONS) return shape_extent(windows_of(probe), 2) * shape_extent(windows_of(probe), 3);
+    const int first = strstr(probe->attributes, "channels_last=1") ? 1 : 2; /* spatial dimension */
+    if (which == MACHINE_POSITIONS)
+        return shape_extent(windows_of(probe), first) * shape_extent(windows_of(probe), first + 1);
     return which == MACHINE_OUTPUTS ? shape_extent(weights_of(probe), 0) : sums_of(probe);
 }
 
@@ -320,6 +322,8 @@ static void find_kernels(struct machine *machine, const struct seconds *seconds)
     }
 #define DEPTH_ROW(kernel, id)                                                                                          \
     { MACHINE_##kernel, id##_LARGE, {id##_SMALL}, 1, {{id##_LARGE, id##_FAR}}, 1 }
+        WINDOWED_ROW(WINOGRAD, WINOGRAD),
+        {MACHINE_DEPTHWISE_LAST, DEPTH_LAST_LARGE, {0}, 0, {{DEPTH_LAST_LARGE, DEPTH_LAST_FAR}}, 1},
         WINDOWED_ROW(CONVOLUTION, WINDOWED),
         WINDOWED_ROW(CONVOLUTION_INPUT, WINDOWED_INPUT),
         WINDOWED_ROW(CONVOLUTION_WEIGHT, WINDOWED_WEIGHT),

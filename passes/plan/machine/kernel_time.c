@@ -5,6 +5,7 @@
 
 #include "ir/expr/expr.h"
 #include "passes/plan/machine/attention_time.h"
+#include "runtime/base/contract.h"
 #include "runtime/base/number/checked.h"
 
 /* A kernel, and what follows from its node. */
@@ -73,8 +74,8 @@ double kernel_bytes(const struct kernel *kernel, int tensor) {
 }
 
 /* How many times the bytes of an operand are touched, and moved: a written byte moves several, unless it replaces an
- * operand's. An embedding reads only the rows that it looks up, a cache to which rows are added is not read, and few
- * rows read the matrices of as many experts. */
+ * operand's. Weights that a kernel packs are read, and written and read in panels. An embedding reads only the rows
+ * that it looks up, a cache to which rows are added is not read, and few rows read the matrices of as many experts. */
 struct times {
     double touched, moved;
 };
@@ -92,12 +93,19 @@ static struct times added_to(const struct pricing *p, int k) {
     return k == 0 ? (struct times){0} : k == 1 ? (struct times){1, 1} : (struct times){rows, rows * p->machine->writes};
 }
 
+/* A convolution with channels last, or its gradient for the input, that packs its weights when it is executed. */
+static bool packs_in_step(const struct node *node) {
+    return (node->op->id == OP_Conv || node->op->id == OP_ConvTranspose) && attr_int(node, "channels_last", 0) &&
+           !attr_int(node, "packed", 0);
+}
+
 static struct times times_of(const struct pricing *p, int k) {
     const struct node *node = p->node;
     const double writes = p->machine->writes;
     const bool looks_up = node->op->id == OP_Gather;
     if (node->op->id == OP_Append) return added_to(p, k);
     if (node->op->id == OP_ExpertMatMul && k == 1) return (struct times){chosen_part(p), chosen_part(p)};
+    if (k == 1 && packs_in_step(node)) return (struct times){2, 2 + writes};
     if (k < node->ninputs) return looks_up ? (struct times){0} : (struct times){1, k ? runs_of(p) : 1};
     const struct kernel_memory *memory = p->kernel->memory;
     const bool in_place = writes > 1 && memory && memory->overwrites(p->kernel, k - node->ninputs);
@@ -157,14 +165,15 @@ static double elementwise_seconds(const struct pricing *p) {
 
 /* A convolution's products on the rank, a pooling's windows, or a reduction; an extent of 0 does not matter. */
 struct windows {
-    enum machine_kernel kernel;
-    double flops, extent[MACHINE_EXTENTS];
+    enum machine_kernel kernel;            /* MACHINE_KERNELS: a product */
+    double flops, extent[MACHINE_EXTENTS]; /* of a product: its rows, columns, and summed elements */
 };
 
-/* Elements of an image of one channel. */
-static double image_of(const struct pricing *p, int tensor) {
+/* Elements of an image of one channel, of spatial dimensions from `first` on. */
+static double image_of(const struct pricing *p, int tensor, int first) {
+    const int spatial = p->graph->tensors.at[tensor].ndim - 2;
     double elements = 1;
-    for (int d = 2; d < p->graph->tensors.at[tensor].ndim; d++) elements *= (double)p->kernel->extents[tensor][d];
+    for (int d = first; d < first + spatial; d++) elements *= (double)p->kernel->extents[tensor][d];
     return elements;
 }
 
@@ -176,10 +185,22 @@ static bool has_strides(const struct node *node) {
     return false;
 }
 
+/* A convolution with channels last, or a gradient: a kernel of its own, or a product of `rows` windows. */
+static void set_channels_last(const struct node *node, enum machine_kernel base, double rows, struct windows *windows) {
+    const double outputs = windows->extent[MACHINE_OUTPUTS], sums = windows->extent[MACHINE_SUMS];
+    windows->kernel = attr_int(node, "algorithm", RT_CONV_PRODUCT) == RT_CONV_WINOGRAD ? MACHINE_WINOGRAD
+                      : outputs == 0                                                   ? MACHINE_DEPTHWISE_LAST
+                                                                                       : MACHINE_KERNELS;
+    if (windows->kernel < MACHINE_KERNELS) return;
+    const double products[][3] = {{rows, outputs, sums}, {rows, sums, outputs}, {outputs, sums, rows}};
+    memcpy(windows->extent, products[base - MACHINE_CONVOLUTION], sizeof windows->extent);
+}
+
 /* The convolution that the node is, or of which it is a gradient: `weights`, and the tensor at the windows' side. */
 static struct windows convolution_of(const struct pricing *p, int weights, int at, enum machine_kernel base) {
+    const bool last = attr_int(p->node, "channels_last", 0) != 0;
     const int64_t *shape = p->kernel->extents[weights];
-    const double window = image_of(p, weights), inputs = (double)shape[1], positions = image_of(p, at);
+    const double window = image_of(p, weights, 2), inputs = (double)shape[1], positions = image_of(p, at, last ? 1 : 2);
     const double elements = part_elements(p->kernel, at);
     const double groups = fmax((double)attr_int(p->node, "group", 1), 1);
     const bool depthwise = inputs == 1 && p->graph->tensors.at[weights].dims[1] == 1 && window > 1;
@@ -189,10 +210,12 @@ static struct windows convolution_of(const struct pricing *p, int weights, int a
     struct windows windows = {.kernel = (enum machine_kernel)(base + kind - MACHINE_CONVOLUTION),
                               .flops = 2 * elements * inputs * window,
                               .extent = {positions}};
-    if (depthwise) return windows;
-    windows.extent[MACHINE_POSITIONS] = fmax(positions, MACHINE_LEAST_POSITIONS);
-    windows.extent[MACHINE_OUTPUTS] = (double)shape[0] / groups;
-    windows.extent[MACHINE_SUMS] = inputs * window;
+    if (!depthwise) {
+        windows.extent[MACHINE_POSITIONS] = fmax(positions, MACHINE_LEAST_POSITIONS);
+        windows.extent[MACHINE_OUTPUTS] = (double)shape[0] / groups;
+        windows.extent[MACHINE_SUMS] = inputs * window;
+    }
+    if (last) set_channels_last(p->node, base, elements / (double)shape[0], &windows);
     return windows;
 }
 
@@ -229,23 +252,28 @@ static bool find_reduction(const struct pricing *p, struct windows *windows) {
     return false;
 }
 
-/* Convolutions: which operands (inputs, then outputs) are the weights, and the tensor at the windows' side. */
+/* Convolutions: which inputs are the weights, and the tensor at the windows' side. */
+enum { RESULT = -1 }; /* in place of an input */
 static const struct {
     enum op_id op;
     int weights, at;
     enum machine_kernel kernel;
 } convolutions[] = {
-    {OP_Conv, 1, 2, MACHINE_CONVOLUTION},
+    {OP_Conv, 1, RESULT, MACHINE_CONVOLUTION},
     {OP_ConvTranspose, 1, 0, MACHINE_CONVOLUTION_INPUT},
-    {OP_ConvWeightGrad, 2, 1, MACHINE_CONVOLUTION_WEIGHT},
+    {OP_ConvWeightGrad, RESULT, 1, MACHINE_CONVOLUTION_WEIGHT},
 };
+
+static int operand_of(const struct node *node, int input) {
+    return input == RESULT ? node->outputs[0] : node->inputs[input];
+}
 
 /* False: the node's kernel has no rate of its own. */
 static bool find_windows(const struct pricing *p, struct windows *windows) {
     const struct node *node = p->node;
     for (size_t i = 0; i < sizeof convolutions / sizeof *convolutions; i++) {
         if (convolutions[i].op != node->op->id) continue;
-        *windows = convolution_of(p, node_tensor(node, convolutions[i].weights), node_tensor(node, convolutions[i].at),
+        *windows = convolution_of(p, operand_of(node, convolutions[i].weights), operand_of(node, convolutions[i].at),
                                   convolutions[i].kernel);
         return true;
     }
@@ -254,6 +282,10 @@ static bool find_windows(const struct pricing *p, struct windows *windows) {
 
 /* Seconds of its arithmetic, where the machine says how fast that is; negative: it does not. */
 static double windows_seconds(const struct pricing *p, const struct windows *windows) {
+    if (windows->kernel == MACHINE_KERNELS)
+        return windows->flops /
+               (machine_rate(p->machine, RT_F32) *
+                machine_reached(p->machine, windows->extent[0], windows->extent[1], windows->extent[2]));
     const struct machine_kernel_rate *rate = &p->machine->kernel[windows->kernel];
     if (!(rate->rate > 0)) return -1;
     double reached = 1;
@@ -312,7 +344,7 @@ struct kernel_work kernel_work(const struct kernel *kernel) {
         if (measured >= 0) arithmetic = measured;
     }
     if (kernel->alone) arithmetic /= machine->alone;
-    if (own) p.distant = machine->kernel[windows.kernel].distant;
+    if (own && windows.kernel < MACHINE_KERNELS) p.distant = machine->kernel[windows.kernel].distant;
     const double moving = moving_seconds(&p);
     /* processors read ahead of arithmetic where operands are read in order; GPUs compute other tiles meanwhile */
     const bool hidden = !reuses(kernel) || (!product && !own);
