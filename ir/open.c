@@ -1,7 +1,6 @@
 #include "ir/open.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 #include "ir/base/diag.h"
 #include "runtime/base/number/checked.h"

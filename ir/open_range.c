@@ -1,7 +1,6 @@
 /* Ranges of sizes as texts. */
 #include <string.h>
 
-#include "ir/base/str.h"
 #include "ir/open.h"
 #include "runtime/base/number/checked.h"
 

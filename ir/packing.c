@@ -1,7 +1,5 @@
 #include "ir/packing.h"
 
-#include <string.h>
-
 #include "ir/op.h"
 #include "runtime/base/shape/panel.h"
 

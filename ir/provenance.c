@@ -3,8 +3,6 @@
 #include <ctype.h>
 #include <string.h>
 
-#include "ir/base/str.h"
-
 /* Longest texts, in bytes; bytes that they may have besides letters and digits. A "?" could begin a trigraph, and a
  * backslash continue a comment on the next line. */
 enum { SUFFIXES_MOST = 3, SCOPE_MOST = 160, WORD_MOST = 64, LINE_MOST = 120, CODE_MOST = 80, EXPORTER_MOST = 64 };

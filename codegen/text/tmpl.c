@@ -1,7 +1,6 @@
 #include "codegen/text/tmpl.h"
 
 #include <ctype.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "ir/base/diag.h"

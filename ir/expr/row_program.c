@@ -1,7 +1,6 @@
 #include "ir/expr/row_program.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 #include "ir/op.h"
 

@@ -1,8 +1,6 @@
 /* Derivatives of products, norms and reductions. */
 #include "ir/ops/grad.h"
 
-#include <string.h>
-
 /* The gradient of a matrix product is a matrix product: which of dy, a and b are its operands, and which of these are
  * transposed. */
 struct product {

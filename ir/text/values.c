@@ -1,5 +1,4 @@
 #include <limits.h>
-#include <string.h>
 
 #include "ir/text/reader.h"
 #include "runtime/base/number/moments.h"

@@ -5,7 +5,6 @@
  * original: the backward phase begins with the last stage, which would have to wait for the copy. Layouts are assigned
  * afterwards, since the copy may be split otherwise than the original. A copy that every stage can compute for itself
  * without communication, such as that of a table of positions, is read as it is. */
-#include <string.h>
 
 #include "ir/dims.h"
 #include "ir/op.h"

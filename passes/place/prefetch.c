@@ -8,7 +8,6 @@
  * place of their wait: starts, which are the same distance ahead of each, have the same order. A parameter that is cut
  * along several axes is gathered along one after the other, each the distance ahead of the next. */
 #include <stdlib.h>
-#include <string.h>
 
 #include "ir/op.h"
 #include "ir/schedule.h"

@@ -1,7 +1,6 @@
 /* Redistribution: inserts the cheapest collectives (passes/plan/machine/moves.h) where a node needs a tensor in another
  * layout than its producer's. */
 #include <stdlib.h>
-#include <string.h>
 
 #include "ir/base/map.h"
 #include "ir/base/str.h"

@@ -1,7 +1,6 @@
 /* Ring attention: where a sequence is cut along mesh axis `context`, a rank has the keys and values of one rank at a
  * time, in place of all (Liu, Zaharia and Abbeel, "Ring Attention with Blockwise Transformers for Near-Infinite
  * Context", 2023). */
-#include <string.h>
 
 #include "ir/dims.h"
 #include "ir/op.h"

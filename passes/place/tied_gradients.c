@@ -9,7 +9,6 @@
  * This pass gives each stage an accumulator of its own contributions. These are added in phase reduce, so that a step
  * sends one message, as Megatron-LM does (Narayanan et al., "Efficient Large-Scale Language Model Training on
  * GPU Clusters Using Megatron-LM", 2021: the all-reduce of embeddings). Sums are rounded in another order. */
-#include <string.h>
 
 #include "ir/op.h"
 #include "ir/schedule.h"

@@ -11,7 +11,6 @@
 #include "passes/plan/constrain/constraints.h"
 
 #include <fnmatch.h>
-#include <limits.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

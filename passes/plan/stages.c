@@ -1,10 +1,7 @@
 #include "passes/plan/stages.h"
 
-#include <string.h>
-
 #include "ir/dims.h"
 #include "ir/op.h"
-#include "ir/schedule.h"
 
 /* A node may be recomputed in each stage that reads it if none of its stored operands and results has more bytes than
  * the larger of these: CHEAP_BYTES, and a part 1 / CHEAP_PART of the largest weight, beside which they are few. It may

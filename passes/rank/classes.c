@@ -10,8 +10,6 @@
  * an axis has the first set of that axis alone. */
 #include "passes/rank/memplan.h"
 
-#include <string.h>
-
 #include "ir/base/map.h"
 
 /* The different ways in which tensors are divided along a mesh axis: of a nested cut, one for each extent that the

@@ -2,7 +2,6 @@
 
 #include <limits.h>
 #include <math.h>
-#include <string.h>
 
 #include "passes/plan/machine/kernel_time.h"
 #include "passes/plan/machine/moves.h"

@@ -1,5 +1,4 @@
 /* Makes the plan of the ranks' programs: classes, views, stored tensors, then addresses. */
-#include <string.h>
 
 #include "ir/schedule.h"
 #include "passes/rank/memplan.h"

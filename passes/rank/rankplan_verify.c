@@ -1,6 +1,5 @@
 /* Verification of the plan of ranks: that they meet at every collective and transfer, and that memory is intact when it
  * is read. */
-#include <string.h>
 
 #include "passes/rank/memplan.h"
 #include "passes/rank/reuse.h"

@@ -1,7 +1,5 @@
 #include "passes/rewrite/epilogues.h"
 
-#include <string.h>
-
 #include "ir/op.h"
 #include "passes/rewrite/elementwise.h"
 

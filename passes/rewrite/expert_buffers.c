@@ -12,7 +12,6 @@
 #include <math.h>
 #include <string.h>
 
-#include "ir/base/str.h"
 #include "ir/build.h"
 #include "passes/pipeline.h"
 #include "passes/rewrite/rewrite.h"

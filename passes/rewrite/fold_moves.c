@@ -6,7 +6,6 @@
  * A weight that other nodes read, too, keeps what costs nothing in a step: a Reshape or contiguous Slice is a view of
  * it, and a second weight would be held twice. In training, the parameters stay as they are, and so do matrices of
  * adapters, of which a program may choose others. */
-#include <string.h>
 
 #include "ir/build.h"
 #include "ir/expr/eval.h"

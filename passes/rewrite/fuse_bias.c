@@ -1,6 +1,5 @@
 /* Makes a 32-bit integer for each column, which is added to the sums of a product of integers, the product's bias: its
  * kernel begins the sums with it. QLinearConv and QGemm add theirs so. */
-#include <string.h>
 
 #include "ir/dims.h"
 #include "ir/op.h"

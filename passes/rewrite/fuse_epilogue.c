@@ -8,7 +8,6 @@
  * Note [Kept sums]
  * In training the backward phase reads the input of an activation, so the sum of product and bias has readers beside
  * the activation. The activation is fused all the same, and the product writes the sum as its second result. */
-#include <string.h>
 
 #include "ir/dims.h"
 #include "ir/expr/epilogue.h"

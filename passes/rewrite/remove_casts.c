@@ -4,7 +4,6 @@
  *
  * Also casts around an operator whose kernel for 16-bit floats computes in f32 and rounds once: --amp has rotary
  * embeddings in f32 between products in 16-bit floats. */
-#include <string.h>
 
 #include "ir/op.h"
 #include "passes/pipeline.h"

@@ -1,6 +1,5 @@
 /* Removes Expand nodes before elementwise operators that broadcast the operand by themselves, as their annotations say.
  * The gradient of a sum is an Expand, and most of its readers have another operand of the full shape. */
-#include <string.h>
 
 #include "ir/dims.h"
 #include "ir/op.h"

@@ -1,7 +1,5 @@
 #include "passes/rewrite/row_program_build.h"
 
-#include <string.h>
-
 #include "ir/base/str.h"
 #include "ir/op.h"
 #include "passes/rewrite/elementwise.h"

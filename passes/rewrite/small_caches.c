@@ -11,7 +11,6 @@
  * Rows of 8 bits are codes: the last dimension of a cache, a row of one head, has a scale, its largest magnitude / 127,
  * and code = value / scale, rounded. Scales are a cache of their own, of extent 1 in the last dimension, which is
  * written, moved and read as the codes are; ranks that divide heads have the codes of one. */
-#include "ir/base/str.h"
 #include "ir/build.h"
 #include "ir/op.h"
 #include "passes/pipeline.h"

@@ -20,7 +20,6 @@
  * Both write in place, and readers that take strides read the slice as a view (passes/rank/views.h): nothing of the
  * past is copied. The program keeps the size `past` itself (open_keep), and refuses a step after which it would exceed
  * the capacity before anything is written. */
-#include "ir/base/str.h"
 #include "ir/build.h"
 #include "passes/pipeline.h"
 #include "passes/rewrite/rewrite.h"

@@ -4,7 +4,6 @@
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 #define PAGE      4096
 #define PUBLISHED 200      /* turns after which a wait is published, if the rank does not sleep before */

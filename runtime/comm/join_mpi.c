@@ -2,7 +2,6 @@
 #include "comm/join_mpi.h"
 
 #include "comm/comm_mpi.h"
-#include "comm/comm_shared.h"
 #include "comm/hosts.h"
 #include "comm/memory.h"
 #include "core/handshake.h"

@@ -2,7 +2,6 @@
  * (base/io/saved.h). */
 #include "state/checkpoint.h"
 
-#include "base/io/file.h"
 #include "base/number/hash.h"
 #include "base/io/progress.h"
 #include "base/io/safetensors.h"

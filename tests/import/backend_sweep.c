@@ -11,7 +11,6 @@
 #include <unistd.h>
 
 #include "frontend/import/import.h"
-#include "ir/base/str.h"
 #include "runtime/base/io/tensor_pb.h"
 #include "tests/import/evaluate.h"
 

@@ -7,7 +7,6 @@
  *   k: x0[0] x1[0] -> sum          cut of factor k: what each operand is then; operands not named stay whole
  *   o0: x0[2]~ -> y0[2]            x0 is a window of dimension 2
  *   x0[2]: 1/1 r2/1/1 | 2/1 ...    for dimensions of several factors: the options for cuts in blocks/grain */
-#include <string.h>
 
 #include "ir/base/str.h"
 #include "ir/dims.h"

@@ -1,6 +1,5 @@
 /* Expressions of elementwise operators, against C's own arithmetic. */
 #include <math.h>
-#include <string.h>
 
 #include "ir/expr/expr.h"
 #include "ir/op.h"

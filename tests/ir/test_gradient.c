@@ -4,7 +4,6 @@
  * element moves by h is, by the central difference, what the gradient of that element must be for dy = r. Its own error
  * is about h^2 (the third derivative) plus eps / h (cancellation): with h = 1e-5 both are near 1e-10 of the values at
  * hand, and the bound is a thousand times that. */
-#include <ctype.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

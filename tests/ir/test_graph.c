@@ -1,5 +1,4 @@
 /* Meshes, layouts, attributes and uses: what ir.h promises about a graph. */
-#include <string.h>
 
 #include "ir/base/str.h"
 #include "ir/op.h"

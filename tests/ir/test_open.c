@@ -4,7 +4,6 @@
  * functions of ir/open.h, and apart from it for given sizes. */
 #include <string.h>
 
-#include "ir/base/str.h"
 #include "ir/open.h"
 #include "runtime/base/number/formula.h"
 #include "tests/ir/random.h"

@@ -3,7 +3,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "ir/base/str.h"
 #include "ir/dims.h"
 #include "ir/number.h"
 #include "ir/op.h"

@@ -2,7 +2,6 @@
  * parts of the experts, all rows with one expert; bits that do not depend on the other rows. */
 #include "kernel_test.h"
 
-#include <math.h>
 #include <string.h>
 
 #include "../../runtime/base/number/half.h"

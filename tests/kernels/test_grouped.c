@@ -7,7 +7,6 @@
 
 #include <float.h>
 #include <math.h>
-#include <string.h>
 
 /* One row and one column, tiles' heights and more, columns around panels and chunks, one group and many, groups of less
  * than a lane's multiple behind each other, groups longer than a piece, and a last lane that is not full. */

@@ -4,7 +4,6 @@
 #include "../../runtime/base/number/half.h"
 #include "../../runtime/base/shape/panel.h"
 #include "../../runtime/kernels/gemm.h"
-#include "../../runtime/kernels/gemm_pairs.h"
 
 #include <float.h>
 #include <math.h>

@@ -5,7 +5,6 @@
 #include "../../runtime/base/number/philox.h"
 
 #include <math.h>
-#include <string.h>
 
 /* Random123 1.14, tests/kat_vectors, philox4x32 10. */
 static void test_known_answers(void **state) {

@@ -3,7 +3,6 @@
 #include "kernel_test.h"
 
 #include <math.h>
-#include <string.h>
 
 #include "../../runtime/base/number/half.h"
 #include "../../runtime/kernels/halves.h"

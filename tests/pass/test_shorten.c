@@ -1,6 +1,5 @@
 /* Graphs with fewer repetitions of their layers (passes/plan/shorten.h): a shortened graph is the graph of the model
  * that was made with as many layers. */
-#include <string.h>
 
 #include "ir/build.h"
 #include "ir/verify.h"

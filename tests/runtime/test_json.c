@@ -3,7 +3,6 @@
 #include "base/text/json.h"
 #include "../test.h"
 
-#include <locale.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -5,14 +5,12 @@
 #include "base/io/file.h"
 #include "base/number/half.h"
 #include "base/number/hash.h"
-#include "base/text/json.h"
 #include "base/npy.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #define V_OFFSET   (8 + TINY_K * TINY_N * 8 + 1)
 #define FILE_BYTES (V_OFFSET + TINY_N * TINY_P * 2)

@@ -9,12 +9,10 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include "codegen/text/embedded.h"
 #include "codegen/program.h"
 #include "codegen/text/layout.h"
-#include "ir/base/str.h"
 #include "ir/text.h"
 #include "passes/pipeline.h"
 #include "tests/test.h"

@@ -7,7 +7,6 @@
  * for which the micro-batches lie apart, and with other numbers of micro-batches too. */
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include <rankc/base/npy.h>
 

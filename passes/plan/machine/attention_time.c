@@ -1,7 +1,5 @@
 #include "passes/plan/machine/attention_time.h"
 
-#include <string.h>
-
 /* The rows of a causal attention. */
 struct rows {
     int factor;

@@ -1,7 +1,6 @@
 #include "passes/plan/machine/kernel_time.h"
 
 #include <math.h>
-#include <string.h>
 
 #include "ir/expr/expr.h"
 #include "passes/plan/machine/attention_time.h"
