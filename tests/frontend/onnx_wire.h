@@ -249,9 +249,6 @@ static inline int wire_setup(void **state) {
 }
 
 static inline int remove_entry(const char *path, const struct stat *status, int type, struct FTW *ftw) {
-    (void)status;
-    (void)type;
-    (void)ftw;
     return remove(path);
 }
 

@@ -670,7 +670,6 @@ static const char suite[] = "/usr/share/libonnx-testdata/data";
 static int models, malformed;
 
 static int open_suite_model(const char *path, const struct stat *status, int type, struct FTW *ftw) {
-    (void)status;
     size_t length = strlen(path);
     if (type != FTW_F || length < 5 || strcmp(path + length - 5, ".onnx") != 0 || ftw->level > 8) return 0;
     struct opened *o = open_path(path, false);

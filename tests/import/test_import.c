@@ -13,7 +13,7 @@
 #include "tests/import/onnx_text.h"
 #include "tests/import/sample.h"
 #include "tests/ir/golden.h"
-#include "tests/test.h"
+#include "tests/ir/pool.h"
 
 static struct golden golden;
 
@@ -42,22 +42,19 @@ static int list_models(struct arena *arena, char **dirs) {
 
 /* Every model computes what PyTorch did, within the rounding of f32, in each of the ways to import it. */
 static void check_models(enum rt_dtype dtype, bool train) {
-    struct arena arena;
     char *dirs[MAX_MODELS];
-    arena_init(&arena, 0, NULL);
-    int n = list_models(&arena, dirs);
+    int n = list_models(&pool, dirs);
     assert_true(n >= 10);
     for (int i = 0; i < n; i++) {
         struct sample sample;
         if (sample_import(&sample, dirs[i], dtype, train) < 0)
-            fail_msg("%s: %s", dirs[i], golden_diags(&arena, &sample.diags));
+            fail_msg("%s: %s", dirs[i], golden_diags(&pool, &sample.diags));
         if (verify_graph(sample.graph, &sample.diags) < 0)
-            fail_msg("%s: %s", dirs[i], golden_diags(&arena, &sample.diags));
+            fail_msg("%s: %s", dirs[i], golden_diags(&pool, &sample.diags));
         const char *why = sample_check(&sample, dirs[i], 1e-4, 1e-5);
         if (why) fail_msg("%s: %s", dirs[i], why);
         sample_close(&sample);
     }
-    arena_free(&arena);
 }
 
 static void models_as_they_are(void **state) {
@@ -75,13 +72,10 @@ static void models_for_training(void **state) {
 /* Nothing of the 250 nodes per layer that compute shapes is left: what remains are those that compute values. */
 static void shapes_are_computed_by_import(void **state) {
     struct sample sample;
-    struct arena arena;
-    arena_init(&arena, 0, NULL);
-    const char *dir = arena_printf(&arena, "%s/tests/models/gpt2", golden.root);
+    const char *dir = arena_printf(&pool, "%s/tests/models/gpt2", golden.root);
     assert_int_equal(sample_import(&sample, dir, RT_F32, false), 0);
     assert_in_range(count_live(sample.graph), 1, 3 * 66 + 16);
     sample_close(&sample);
-    arena_free(&arena);
 }
 
 /* Models as text -------------------------------------------------------------------------------------------------- */
@@ -184,13 +178,10 @@ static int occurrences(const char *text, const char *word) {
 
 /* Many frames are multiplied with one matrix: nothing is moved between transforms of parts. */
 static void short_transforms_are_one_product(void **state) {
-    struct arena arena;
-    arena_init(&arena, 0, NULL);
-    const char *graph = imported(&arena, "input x f32 4 600 1\ninit step i64 : 20\ninit length i64 : 100\n"
-                                         "y = STFT x step _ length\noutput y\n");
+    const char *graph = imported(&pool, "input x f32 4 600 1\ninit step i64 : 20\ninit length i64 : 100\n"
+                                        "y = STFT x step _ length\noutput y\n");
     assert_int_equal(occurrences(graph, "= MatMul("), 1);
     assert_int_equal(occurrences(graph, "= Transpose("), 0);
-    arena_free(&arena);
 }
 
 static void errors(void **state) {
@@ -206,5 +197,5 @@ int main(int argc, char **argv) {
                                        cmocka_unit_test(lowerings),
                                        cmocka_unit_test(errors),
                                        cmocka_unit_test(short_transforms_are_one_product)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return cmocka_run_group_tests(tests, open_pool, close_pool);
 }

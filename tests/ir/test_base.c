@@ -7,7 +7,7 @@
 #include "ir/base/str.h"
 #include "ir/base/vec.h"
 #include "tests/ir/golden.h"
-#include "tests/test.h"
+#include "tests/ir/pool.h"
 
 /* Arenas ------------------------------------------------------------------------------------------------------- */
 
@@ -63,46 +63,35 @@ static void test_sizes_that_overflow_jump(void **state) {
 int __asan_address_is_poisoned(const volatile void *address);
 
 static void test_only_objects_may_be_touched(void **state) {
-    struct arena arena;
-    arena_init(&arena, 0, NULL);
     for (size_t size = 0; size < 100; size++) {
-        const char *object = arena_alloc(&arena, size, 1);
+        const char *object = arena_alloc(&pool, size, 1);
         assert_true(__asan_address_is_poisoned(object + size));
         assert_true(__asan_address_is_poisoned(object - 1));
         for (size_t i = 0; i < size; i++) assert_false(__asan_address_is_poisoned(object + i));
     }
-    arena_free(&arena);
 }
 #endif
 
 static void test_copies_end_with_a_zero(void **state) {
-    struct arena arena;
-    arena_init(&arena, 0, NULL);
-    const char *copy = arena_copy(&arena, "ab\0cd", 4);
+    const char *copy = arena_copy(&pool, "ab\0cd", 4);
     assert_memory_equal(copy, "ab\0c", 5);
-    assert_string_equal(arena_strdup(&arena, ""), "");
-    assert_string_equal(arena_printf(&arena, "%s %d", "word", 7), "word 7");
-    arena_free(&arena);
+    assert_string_equal(arena_strdup(&pool, ""), "");
+    assert_string_equal(arena_printf(&pool, "%s %d", "word", 7), "word 7");
 }
 
 static void test_vec_grows(void **state) {
-    struct arena arena;
     VEC(int) vec = {0};
-    arena_init(&arena, 0, NULL);
-    for (int i = 0; i < 10000; i++) VEC_PUSH(&arena, &vec, i * i);
+    for (int i = 0; i < 10000; i++) VEC_PUSH(&pool, &vec, i * i);
     assert_int_equal(vec.n, 10000);
     for (int i = 0; i < 10000; i++) assert_int_equal(vec.at[i], i * i);
-    arena_free(&arena);
 }
 
 /* Maps --------------------------------------------------------------------------------------------------------- */
 
 static void test_map_finds_all_in_order(void **state) {
-    struct arena arena;
     struct map map;
     char key[16];
-    arena_init(&arena, 0, NULL);
-    map_init(&map, &arena);
+    map_init(&map, &pool);
     assert_int_equal(map_get(&map, "none", 4), -1);
     for (int i = 0; i < 5000; i++) {
         int length = snprintf(key, sizeof key, "key%d", i * 7);
@@ -116,14 +105,11 @@ static void test_map_finds_all_in_order(void **state) {
         assert_string_equal(map.entries[i].key, key);
     }
     assert_int_equal(map_get(&map, "key1", 4), -1);
-    arena_free(&arena);
 }
 
 static void test_map_keys_are_bytes(void **state) {
-    struct arena arena;
     struct map map;
-    arena_init(&arena, 0, NULL);
-    map_init(&map, &arena);
+    map_init(&map, &pool);
     map_put(&map, "a\0b", 3, 1);
     map_put(&map, "a\0c", 3, 2);
     map_put(&map, "", 0, 3);
@@ -133,16 +119,13 @@ static void test_map_keys_are_bytes(void **state) {
     assert_int_equal(map_get(&map, "", 0), 3);
     assert_int_equal(map_get(&map, "a", 1), 4);
     assert_int_equal(map_get(&map, "a\0", 2), -1);
-    arena_free(&arena);
 }
 
 /* Text --------------------------------------------------------------------------------------------------------- */
 
 static void test_strbuf(void **state) {
-    struct arena arena;
     struct strbuf buffer;
-    arena_init(&arena, 0, NULL);
-    strbuf_init(&buffer, &arena);
+    strbuf_init(&buffer, &pool);
     assert_string_equal(strbuf_text(&buffer), "");
     strbuf_puts(&buffer, "one");
     strbuf_putc(&buffer, ',');
@@ -151,21 +134,17 @@ static void test_strbuf(void **state) {
     assert_int_equal(buffer.length, 4 + 500 + 2);
     assert_memory_equal(strbuf_text(&buffer), "one,000", 7);
     assert_string_equal(strbuf_text(&buffer) + 502, "07xy");
-    arena_free(&arena);
 }
 
 static void test_names_made_harmless(void **state) {
-    struct arena arena;
-    arena_init(&arena, 0, NULL);
-    assert_string_equal(str_escape(&arena, "a\033[1m\\\n\xc3", 8, 0), "a\\x1b[1m\\x5c\\x0a\\xc3");
-    assert_string_equal(str_escape(&arena, "abcdef", 6, 3), "abc...");
-    assert_string_equal(str_escape(&arena, "ab\n", 3, 3), "ab...");
-    assert_string_equal(str_filename(&arena, "a/b..\\c d-1_", 12), "a_b.._c_d-1_");
+    assert_string_equal(str_escape(&pool, "a\033[1m\\\n\xc3", 8, 0), "a\\x1b[1m\\x5c\\x0a\\xc3");
+    assert_string_equal(str_escape(&pool, "abcdef", 6, 3), "abc...");
+    assert_string_equal(str_escape(&pool, "ab\n", 3, 3), "ab...");
+    assert_string_equal(str_filename(&pool, "a/b..\\c d-1_", 12), "a_b.._c_d-1_");
     assert_true(str_is_plain("h.0/attn:q_1-x"));
     assert_false(str_is_plain("a*/b"));
     assert_false(str_is_plain("a\\"));
     assert_false(str_is_plain("a\x80"));
-    arena_free(&arena);
 }
 
 static void test_nearest_word(void **state) {
@@ -179,10 +158,8 @@ static void test_nearest_word(void **state) {
 /* Diagnostics -------------------------------------------------------------------------------------------------- */
 
 static void test_diagnostics_as_printed(void **state) {
-    struct arena arena;
     struct diags diags;
-    arena_init(&arena, 0, NULL);
-    diags_init(&diags, &arena);
+    diags_init(&diags, &pool);
     assert_int_equal(diags_exit(&diags), EXIT_OK);
     diag_warning(&diags, 12, NULL, "one %s", "thing");
     assert_int_equal(diags_exit(&diags), EXIT_OK);
@@ -193,23 +170,20 @@ static void test_diagnostics_as_printed(void **state) {
     diag_remark(&diags, "here", "a remark");
     assert_int_equal(diags_exit(&diags), EXIT_UNSUPPORTED);
     assert_int_equal(diags.errors, 2);
-    assert_string_equal(golden_diags(&arena, &diags), "rankc: warning[E0012]: one thing\n"
-                                                      "rankc: error[E0331]: no 7\n"
-                                                      "  --> m.onnx: node 1\n"
-                                                      "  note: because so\n"
-                                                      "  help: try 'a\\x0ab'\n"
-                                                      "rankc: error[E0001]: later\n"
-                                                      "rankc: note: a remark\n"
-                                                      "  --> here\n");
-    arena_free(&arena);
+    assert_string_equal(golden_diags(&pool, &diags), "rankc: warning[E0012]: one thing\n"
+                                                     "rankc: error[E0331]: no 7\n"
+                                                     "  --> m.onnx: node 1\n"
+                                                     "  note: because so\n"
+                                                     "  help: try 'a\\x0ab'\n"
+                                                     "rankc: error[E0001]: later\n"
+                                                     "rankc: note: a remark\n"
+                                                     "  --> here\n");
 }
 
 static void test_diagnostics_as_json(void **state) {
-    struct arena arena;
     struct diags diags;
     char text[512] = "";
-    arena_init(&arena, 0, NULL);
-    diags_init(&diags, &arena);
+    diags_init(&diags, &pool);
     diag_error(&diags, 7, EXIT_MALFORMED, "a\x1b", "\"quoted\"\n"); /* forgotten to be quoted */
     diag_help(&diags, "\xe2h");
     diag_remark(&diags, NULL, "not printed");
@@ -219,7 +193,6 @@ static void test_diagnostics_as_json(void **state) {
     assert_string_equal(
         text, "{\"format\": 1, \"severity\": \"error\", \"code\": \"E0007\", \"text\": \"\\\"quoted\\\"\\\\x0a\", "
               "\"where\": \"a\\\\x1b\", \"notes\": [\"help: \\\\xe2h\"]}\n");
-    arena_free(&arena);
 }
 
 int main(void) {
@@ -240,5 +213,5 @@ int main(void) {
         cmocka_unit_test(test_diagnostics_as_printed),
         cmocka_unit_test(test_diagnostics_as_json),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return cmocka_run_group_tests(tests, open_pool, close_pool);
 }

@@ -8,7 +8,7 @@
 #include "ir/build.h"
 #include "ir/text.h"
 #include "tests/ir/golden.h"
-#include "tests/test.h"
+#include "tests/ir/pool.h"
 
 static struct golden golden;
 
@@ -46,12 +46,10 @@ static struct graph *layers_of(struct arena *arena, int layers) {
 }
 
 static void check_layers(int layers) {
-    struct arena arena;
     struct blocks blocks;
-    arena_init(&arena, 0, NULL);
-    const struct graph *graph = layers_of(&arena, layers);
+    const struct graph *graph = layers_of(&pool, layers);
     const clock_t begin = clock();
-    blocks_find(graph, &arena, node_kinds(graph, &arena, ALIKE), 0, graph->order.n, &blocks);
+    blocks_find(graph, &pool, node_kinds(graph, &pool, ALIKE), 0, graph->order.n, &blocks);
     assert_true(clock() - begin < 10 * CLOCKS_PER_SEC); /* less than a second of 10,000 layers */
     assert_int_equal(graph->order.n, 6 * layers + 2);
     assert_int_equal(blocks.all.n, 1);
@@ -59,7 +57,6 @@ static void check_layers(int layers) {
     assert_int_equal(blocks.all.at[0].first, 1);
     assert_int_equal(blocks.all.at[0].nodes, 6);
     assert_int_equal(blocks.all.at[0].times, layers);
-    arena_free(&arena);
 }
 
 static void test_any_number_of_layers(void **state) {
@@ -71,19 +68,16 @@ static void test_any_number_of_layers(void **state) {
 
 /* Nodes that are alike in types may differ in an attribute. */
 static void test_two_ways_of_being_alike(void **state) {
-    struct arena arena;
-    arena_init(&arena, 0, NULL);
-    const struct graph *graph = golden_graph(&arena, "input %0 \"x\" f32[2,4]\n"
-                                                     "%1 \"a\" = LeakyRelu(%0) alpha=0.5\n"
-                                                     "%2 \"b\" = LeakyRelu(%1) alpha=0.25\n"
-                                                     "%3 \"c\" = LeakyRelu(%2) alpha=0.5\n"
-                                                     "%4 \"d\" = Relu(%3)\n"
-                                                     "output %4 \"d\"\n");
-    const int *alike = node_kinds(graph, &arena, ALIKE), *in_types = node_kinds(graph, &arena, ALIKE_IN_TYPES);
+    const struct graph *graph = golden_graph(&pool, "input %0 \"x\" f32[2,4]\n"
+                                                    "%1 \"a\" = LeakyRelu(%0) alpha=0.5\n"
+                                                    "%2 \"b\" = LeakyRelu(%1) alpha=0.25\n"
+                                                    "%3 \"c\" = LeakyRelu(%2) alpha=0.5\n"
+                                                    "%4 \"d\" = Relu(%3)\n"
+                                                    "output %4 \"d\"\n");
+    const int *alike = node_kinds(graph, &pool, ALIKE), *in_types = node_kinds(graph, &pool, ALIKE_IN_TYPES);
     const int expected[] = {0, 1, 0, 2}, expected_in_types[] = {0, 0, 0, 1};
     assert_memory_equal(alike, expected, sizeof expected);
     assert_memory_equal(in_types, expected_in_types, sizeof expected_in_types);
-    arena_free(&arena);
 }
 
 /* Alike nodes are verified once, so all that verify.c reads of a node must be part of its kind. Each of these changes
@@ -98,47 +92,38 @@ static struct node *last_node(struct graph *graph) {
 }
 
 static void change_dtype(struct graph *graph, int axis) {
-    (void)axis;
     last_tensor(graph)->dtype = RT_F64;
 }
 
 static void change_extent(struct graph *graph, int axis) {
-    (void)axis;
     last_tensor(graph)->dims[1]++;
 }
 
 static void change_ndim(struct graph *graph, int axis) {
-    (void)axis;
     last_tensor(graph)->ndim = 1;
 }
 
 static void change_joined(struct graph *graph, int axis) {
-    (void)axis;
     last_tensor(graph)->joined = JOINED_MAX;
 }
 
 static void change_attribute(struct graph *graph, int axis) {
-    (void)axis;
     attr_set(graph, last_node(graph), attr_of_float("alpha", 0.25));
 }
 
 static void add_attribute(struct graph *graph, int axis) {
-    (void)axis;
     attr_set(graph, last_node(graph), attr_of_int("packed", 1));
 }
 
 static void change_stage(struct graph *graph, int axis) {
-    (void)axis;
     last_node(graph)->stage = 1;
 }
 
 static void change_stage_of_input(struct graph *graph, int axis) {
-    (void)axis;
     graph->nodes.at[graph->tensors.at[last_node(graph)->inputs[0]].producer].stage = 1;
 }
 
 static void change_operator(struct graph *graph, int axis) {
-    (void)axis;
     last_node(graph)->op = graph->nodes.at[graph->order.at[0]].op;
 }
 
@@ -190,5 +175,5 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_nodes_that_differ_are_not_alike),
     };
     golden = golden_options(argc, argv);
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return cmocka_run_group_tests(tests, open_pool, close_pool);
 }

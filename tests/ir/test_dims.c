@@ -96,7 +96,6 @@ static bool seen[256];
 
 static void see(const char *name, const char *statements) {
     struct arena arena;
-    (void)name;
     arena_init(&arena, 0, NULL);
     const struct graph *graph = golden_graph(&arena, statements);
     assert_non_null(graph);

@@ -3,7 +3,7 @@
 
 #include "ir/expr/expr.h"
 #include "ir/op.h"
-#include "tests/test.h"
+#include "tests/ir/pool.h"
 
 static struct number real(double f) {
     return (struct number){true, f, 0};
@@ -22,11 +22,8 @@ static struct number look_up(const void *env, const char *name) {
 }
 
 static struct number value_of(const char *text, struct number a, struct number b, struct number c) {
-    struct arena arena;
     struct names names = {a, b, c};
-    arena_init(&arena, 0, NULL);
-    struct number value = expr_eval(expr_parse(&arena, text), look_up, &names);
-    arena_free(&arena);
+    struct number value = expr_eval(expr_parse(&pool, text), look_up, &names);
     return value;
 }
 
@@ -227,11 +224,8 @@ static void test_codes(void **state) {
 }
 
 static void test_every_row_parses(void **state) {
-    struct arena arena;
-    arena_init(&arena, 0, NULL);
     for (int i = 0; i < NOPS; i++)
-        if (ops[i].expr) assert_non_null(expr_parse(&arena, ops[i].expr));
-    arena_free(&arena);
+        if (ops[i].expr) assert_non_null(expr_parse(&pool, ops[i].expr));
 }
 
 int main(void) {
@@ -247,5 +241,5 @@ int main(void) {
         cmocka_unit_test(test_codes),
         cmocka_unit_test(test_every_row_parses),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return cmocka_run_group_tests(tests, open_pool, close_pool);
 }

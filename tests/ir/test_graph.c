@@ -3,7 +3,7 @@
 #include "ir/base/str.h"
 #include "ir/op.h"
 #include "tests/ir/golden.h"
-#include "tests/test.h"
+#include "tests/ir/pool.h"
 
 static const struct mesh mesh = {3, {{"tensor", 4}, {"pipeline", 2}, {"data", 2}}};
 
@@ -23,13 +23,10 @@ static const char *groups(struct arena *arena, int axis) {
 }
 
 static void test_groups_of_each_axis(void **state) {
-    struct arena arena;
-    arena_init(&arena, 0, NULL);
     assert_int_equal(mesh_size(&mesh), 16);
-    assert_string_equal(groups(&arena, 0), "{0 1 2 3}{4 5 6 7}{8 9 10 11}{12 13 14 15}");
-    assert_string_equal(groups(&arena, 1), "{0 4}{1 5}{2 6}{3 7}{8 12}{9 13}{10 14}{11 15}");
-    assert_string_equal(groups(&arena, 2), "{0 8}{1 9}{2 10}{3 11}{4 12}{5 13}{6 14}{7 15}");
-    arena_free(&arena);
+    assert_string_equal(groups(&pool, 0), "{0 1 2 3}{4 5 6 7}{8 9 10 11}{12 13 14 15}");
+    assert_string_equal(groups(&pool, 1), "{0 4}{1 5}{2 6}{3 7}{8 12}{9 13}{10 14}{11 15}");
+    assert_string_equal(groups(&pool, 2), "{0 8}{1 9}{2 10}{3 11}{4 12}{5 13}{6 14}{7 15}");
 }
 
 /* Every shard is in its own group, at its own coordinate. */
@@ -100,16 +97,14 @@ static void test_axes_by_name(void **state) {
 
 /* 10 columns in 2 blocks of units of 1 among 4: 2 1 1 1 of each block. */
 static void test_local_extents(void **state) {
-    struct arena arena;
     struct graph graph;
-    arena_init(&arena, 0, NULL);
-    graph_init(&graph, &arena, "g");
+    graph_init(&graph, &pool, "g");
     graph.mesh = mesh;
     int id = graph_add_tensor(&graph, TENSOR_WEIGHT, "w", RT_F32, 2, (const int64_t[]){6, 10});
     struct tensor *w = &graph.tensors.at[id];
-    layout_place(&arena, &w->layout, 0, (struct placement){.kind = PLACED_PART, .dim = 1, .blocks = 2, .grain = 1});
-    layout_place(&arena, &w->layout, 1, (struct placement){.kind = PLACED_PARTIAL, .reduce = RT_SUM});
-    layout_place(&arena, &w->layout, 2, (struct placement){.kind = PLACED_PART, .dim = 0, .blocks = 1, .grain = 2});
+    layout_place(&pool, &w->layout, 0, (struct placement){.kind = PLACED_PART, .dim = 1, .blocks = 2, .grain = 1});
+    layout_place(&pool, &w->layout, 1, (struct placement){.kind = PLACED_PARTIAL, .reduce = RT_SUM});
+    layout_place(&pool, &w->layout, 2, (struct placement){.kind = PLACED_PART, .dim = 0, .blocks = 1, .grain = 2});
     for (int shard = 0; shard < 16; shard++) {
         int coordinate[RT_MAX_AXES];
         int64_t dims[RT_MAX_NDIM];
@@ -118,26 +113,23 @@ static void test_local_extents(void **state) {
         assert_int_equal(dims[0], coordinate[2] == 0 ? 4 : 2);
         assert_int_equal(dims[1], coordinate[0] == 0 ? 4 : 2);
     }
-    arena_free(&arena);
 }
 
 /* Columns 0..9 in 2 parts, each in 3: 2 2 1 of each part; 10 rows in 2 blocks, each 3 2 and then 1 1 1 and 1 1 0. */
 static void test_nested_extents(void **state) {
     static const int64_t columns[2][3] = {{2, 2, 1}, {2, 2, 1}}, rows[2][3] = {{2, 2, 2}, {2, 2, 0}};
     const struct mesh nested = {.naxes = 4, .axis = {{"a", 3}, {"b", 2}, {"c", 2}, {"d", 3}}};
-    struct arena arena;
     struct graph graph;
-    arena_init(&arena, 0, NULL);
-    graph_init(&graph, &arena, "g");
+    graph_init(&graph, &pool, "g");
     graph.mesh = nested;
     int id = graph_add_tensor(&graph, TENSOR_WEIGHT, "w", RT_F32, 2, (const int64_t[]){10, 10});
     struct tensor *w = &graph.tensors.at[id];
     const struct placement plain = {.kind = PLACED_PART, .dim = 1, .blocks = 1, .grain = 1},
                            strided = {.kind = PLACED_PART, .dim = 0, .blocks = 2, .grain = 1};
-    layout_place(&arena, &w->layout, 1, plain);
-    layout_place(&arena, &w->layout, 0, plain);
-    layout_place(&arena, &w->layout, 2, strided);
-    layout_place(&arena, &w->layout, 3, strided);
+    layout_place(&pool, &w->layout, 1, plain);
+    layout_place(&pool, &w->layout, 0, plain);
+    layout_place(&pool, &w->layout, 2, strided);
+    layout_place(&pool, &w->layout, 3, strided);
     assert_int_equal(layout_inner_axis(&w->layout, 1), 0);
     assert_int_equal(layout_inner_axis(&w->layout, 0), -1);
     assert_int_equal(layout_inner_axis(&w->layout, 2), 3);
@@ -151,7 +143,6 @@ static void test_nested_extents(void **state) {
         const struct rt_placement group = placement_of_ranks(&graph, w, 0, at);
         assert_true(group.extent == 5 && group.cut.extent == 5 && group.cut.ways == 3);
     }
-    arena_free(&arena);
 }
 
 /* Layouts are equal whatever the order in which their cuts were made, but for the order of cuts of one dimension. */
@@ -159,23 +150,20 @@ static void test_layouts_are_equal(void **state) {
     const struct placement part = {.kind = PLACED_PART, .dim = 0, .blocks = 1, .grain = 1},
                            other = {.kind = PLACED_PART, .dim = 1, .blocks = 1, .grain = 1}, flat = {PLACED_FLAT},
                            sum = {.kind = PLACED_PARTIAL, .reduce = RT_SUM};
-    struct arena arena;
     struct layout a = {0}, b = {0}, turned = {0};
-    arena_init(&arena, 0, NULL);
     const struct placement *const along[] = {&part, &other, &part, &flat, &sum};
-    for (int axis = 0; axis < 5; axis++) layout_place(&arena, &a, axis, *along[axis]);
+    for (int axis = 0; axis < 5; axis++) layout_place(&pool, &a, axis, *along[axis]);
     static const int order[] = {4, 3, 1, 0, 2}, reversed[] = {2, 1, 0, 3, 4};
-    for (int i = 0; i < 5; i++) layout_place(&arena, &b, order[i], *along[order[i]]);
-    for (int i = 0; i < 5; i++) layout_place(&arena, &turned, reversed[i], *along[reversed[i]]);
+    for (int i = 0; i < 5; i++) layout_place(&pool, &b, order[i], *along[order[i]]);
+    for (int i = 0; i < 5; i++) layout_place(&pool, &turned, reversed[i], *along[reversed[i]]);
     assert_true(layout_equal(&a, &b));
     assert_false(layout_equal(&a, &turned));
     assert_int_equal(layout_flat_axes(&a), 8);
-    layout_place(&arena, &a, 0, (struct placement){PLACED_WHOLE});
-    layout_place(&arena, &b, 0, (struct placement){PLACED_OWN});
+    layout_place(&pool, &a, 0, (struct placement){PLACED_WHOLE});
+    layout_place(&pool, &b, 0, (struct placement){PLACED_OWN});
     assert_false(layout_equal(&a, &b));
     assert_true(layout_same_part(&a, &b));
     assert_int_equal(layout_along(&a, 2).kind, PLACED_PART);
-    arena_free(&arena);
 }
 
 static void test_equal_placements(void **state) {
@@ -200,10 +188,8 @@ static void test_shapes_that_fit(void **state) {
 }
 
 static void test_attributes(void **state) {
-    struct arena arena;
     struct graph graph;
-    arena_init(&arena, 0, NULL);
-    graph_init(&graph, &arena, "g");
+    graph_init(&graph, &pool, "g");
     int64_t ints[] = {1, 2, 3};
     const struct attr attrs[] = {attr_of_int("i", 7), attr_of_ints("list", 3, ints), attr_of_text("t", "text")};
     int x = graph_add_tensor(&graph, TENSOR_INPUT, "x", RT_F32, 0, NULL), n;
@@ -225,36 +211,29 @@ static void test_attributes(void **state) {
     assert_true(attr_float(node, "i", 0) == 0.5);
     assert_int_equal(node->nattrs, 4);
     assert_int_equal(graph.tensors.at[y].producer, id);
-    arena_free(&arena);
 }
 
 static void test_uses_in_order(void **state) {
-    struct arena arena;
-    arena_init(&arena, 0, NULL);
-    const struct graph *graph = golden_graph(&arena, "input %0 \"x\" f32[2]\n"
-                                                     "%1 \"y\" = Relu(%0)\n"
-                                                     "%2 \"z\" = Mul(%1, %1)\n"
-                                                     "%3 \"w\" = Add(%0, %1)\n");
+    const struct graph *graph = golden_graph(&pool, "input %0 \"x\" f32[2]\n"
+                                                    "%1 \"y\" = Relu(%0)\n"
+                                                    "%2 \"z\" = Mul(%1, %1)\n"
+                                                    "%3 \"w\" = Add(%0, %1)\n");
     assert_non_null(graph);
-    const struct uses uses = graph_uses(graph, &arena);
+    const struct uses uses = graph_uses(graph, &pool);
     const int expected[] = {0, 2, 1, 1, 2};
     const int first[] = {0, 2, 5, 5, 5};
     assert_memory_equal(uses.users, expected, sizeof expected);
     assert_memory_equal(uses.first, first, sizeof first);
-    arena_free(&arena);
 }
 
 static void test_places_are_printable(void **state) {
-    struct arena arena;
     struct graph graph;
-    arena_init(&arena, 0, NULL);
-    graph_init(&graph, &arena, "m\033.onnx");
+    graph_init(&graph, &pool, "m\033.onnx");
     int x = graph_add_tensor(&graph, TENSOR_INPUT, "x", RT_F32, 2, (const int64_t[]){2, 0});
     int y = graph_add_tensor(&graph, TENSOR_VALUE, "y", RT_F32, 0, NULL);
     int id = graph_add_node(&graph, &ops[OP_Relu], "a\nb", 1, &x, 1, &y, 0, NULL);
     assert_string_equal(node_place(&graph, id), "m\\x1b.onnx: node 0 'a\\x0ab' (Relu)");
-    assert_string_equal(tensor_type(&arena, &graph.tensors.at[x]), "f32[2,0]");
-    arena_free(&arena);
+    assert_string_equal(tensor_type(&pool, &graph.tensors.at[x]), "f32[2,0]");
 }
 
 int main(void) {
@@ -267,5 +246,5 @@ int main(void) {
         cmocka_unit_test(test_attributes),           cmocka_unit_test(test_uses_in_order),
         cmocka_unit_test(test_places_are_printable),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return cmocka_run_group_tests(tests, open_pool, close_pool);
 }

@@ -7,7 +7,7 @@
 #include "ir/open.h"
 #include "runtime/base/number/formula.h"
 #include "tests/ir/random.h"
-#include "tests/test.h"
+#include "tests/ir/pool.h"
 
 enum { TREES = 4000, ASSIGNMENTS = 6, DEPTH = 3 };
 
@@ -156,9 +156,7 @@ static void numbers_are_the_same_whatever_was_asked(void **state) {
 }
 
 static void orders_hold_for_all_sizes(void **state) {
-    struct arena arena;
-    arena_init(&arena, 0, NULL);
-    struct open_sizes *open = make(&arena, 0);
+    struct open_sizes *open = make(&pool, 0);
     const int64_t batch = open->all.at[0].value, seq = open->all.at[1].value;
     assert_int_equal(open_order(open, seq, 4096), OPEN_LESS_OR_EQUAL);
     assert_int_equal(open_order(open, seq, 4097), OPEN_LESS);
@@ -185,14 +183,11 @@ static void orders_hold_for_all_sizes(void **state) {
     assert_false(open_is(open, 4096));
     assert_false(open_is(NULL, seq));
     assert_int_equal(open_most(NULL, 7), 7);
-    arena_free(&arena);
 }
 
 /* A number is a multiple of what it is at all sizes, whatever its value in the specimen. */
 static void divisors_hold_for_all_sizes(void **state) {
-    struct arena arena;
-    arena_init(&arena, 0, NULL);
-    struct open_sizes *open = make(&arena, 0);
+    struct open_sizes *open = make(&pool, 0);
     const int64_t batch = open->all.at[0].value, seq = open->all.at[1].value, width = open->all.at[2].value;
     assert_int_equal(open_sum(open, seq, 1) % 2, 0);
     assert_int_equal(open_divisor(open, open_sum(open, seq, 1)), 1);
@@ -201,7 +196,6 @@ static void divisors_hold_for_all_sizes(void **state) {
     assert_int_equal(open_divisor(open, 48), 48);
     assert_int_equal(open_divisor(NULL, 48), 48);
     assert_true(open_is(open, 3 * batch * width / 96));
-    arena_free(&arena);
 }
 
 /* Dimensions as exporters write them. */
@@ -272,9 +266,7 @@ static void extents_of_windows_are_one_number(void **state) {
 /* The last of three equal parts is not negative from 2 on, whose bounds are not those of independent parts. */
 static void bounds_are_exact_for_few_sizes(void **state) {
     static const struct open_range range = {2, 90, 1, 90};
-    struct arena arena;
-    arena_init(&arena, 0, NULL);
-    struct open_sizes *open = open_new(&arena, 0);
+    struct open_sizes *open = open_new(&pool, 0);
     const int64_t n = open_add(open, "n", &range), part = rounded_up(open, n, 3), rest = open_sum(open, n, -2 * part);
     int64_t least = INT64_MAX, most = INT64_MIN;
     for (int64_t size = 2; size <= 90; size++) {
@@ -286,19 +278,15 @@ static void bounds_are_exact_for_few_sizes(void **state) {
     assert_int_equal(open_least(open, rest), least);
     assert_int_equal(open_most(open, rest), most);
     assert_int_equal(open_order(open, rest, part), OPEN_LESS_OR_EQUAL);
-    arena_free(&arena);
 }
 
 /* -2^62, a bound without end, is no product of an expression that is 256 in the specimen. */
 static void bounds_without_end_are_fixed(void **state) {
-    struct arena arena;
-    arena_init(&arena, 0, NULL);
-    struct open_sizes *open = make(&arena, 0);
+    struct open_sizes *open = make(&pool, 0);
     const int64_t size = open->all.at[0].value, sum = open_sum(open, size, 256 - size);
     assert_true(open_is(open, sum));
     assert_true(open_is(open, 7 * sum));
     assert_false(open_is(open, -((int64_t)1 << 62)));
-    arena_free(&arena);
 }
 
 int main(void) {
@@ -311,5 +299,5 @@ int main(void) {
                                        cmocka_unit_test(extents_of_windows_are_one_number),
                                        cmocka_unit_test(bounds_are_exact_for_few_sizes),
                                        cmocka_unit_test(bounds_without_end_are_fixed)};
-    return cmocka_run_group_tests_name("open", tests, NULL, NULL);
+    return cmocka_run_group_tests_name("open", tests, open_pool, close_pool);
 }

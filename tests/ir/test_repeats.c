@@ -6,7 +6,7 @@
 #include "ir/base/repeats.h"
 #include "ir/base/str.h"
 #include "tests/ir/random.h"
-#include "tests/test.h"
+#include "tests/ir/pool.h"
 
 static int *symbols_of(struct arena *arena, const char *text) {
     int *symbols = ARENA_ARRAY(arena, int, strlen(text) + 1);
@@ -33,10 +33,7 @@ static const char *found(struct arena *arena, const char *text, int least) {
 }
 
 static void check(const char *text, const char *expected) {
-    struct arena arena;
-    arena_init(&arena, 0, NULL);
-    assert_string_equal(found(&arena, text, 1), expected);
-    arena_free(&arena);
+    assert_string_equal(found(&pool, text, 1), expected);
 }
 
 static void test_sequences_without_repetitions(void **state) {
@@ -88,12 +85,9 @@ static void test_what_larger_repetitions_leave_is_divided_again(void **state) {
 }
 
 static void test_least_period(void **state) {
-    struct arena arena;
-    arena_init(&arena, 0, NULL);
-    assert_string_equal(found(&arena, "ababababababx", 4), "(abab)3 x");
-    assert_string_equal(found(&arena, "ababx", 4), "ababx"); /* abab occurs once */
-    assert_string_equal(found(&arena, "abcdeabcde", 4), "(abcde)2");
-    arena_free(&arena);
+    assert_string_equal(found(&pool, "ababababababx", 4), "(abab)3 x");
+    assert_string_equal(found(&pool, "ababx", 4), "ababx"); /* abab occurs once */
+    assert_string_equal(found(&pool, "abcdeabcde", 4), "(abcde)2");
 }
 
 /* Random sequences, against the definition ------------------------------------------------------------------------- */
@@ -155,20 +149,17 @@ static void test_random_sequences(void **state) {
 
 static void test_ten_thousand_layers_take_little_time(void **state) {
     enum { LAYERS = 10000, NODES = 40, N = LAYERS * NODES + 20 };
-    struct arena arena;
     struct stretches stretches;
-    arena_init(&arena, 0, NULL);
-    int *symbols = ARENA_ARRAY(&arena, int, N);
+    int *symbols = ARENA_ARRAY(&pool, int, N);
     for (int i = 0; i < 10; i++) symbols[i] = 100 + i, symbols[N - 1 - i] = 200 + i;
     for (int i = 0; i < LAYERS * NODES; i++) symbols[10 + i] = i % NODES / 3; /* each layer has repetitions within */
     const clock_t begin = clock();
-    repeats_find(&arena, symbols, N, 1, &stretches);
+    repeats_find(&pool, symbols, N, 1, &stretches);
     assert_true(clock() - begin < 10 * CLOCKS_PER_SEC); /* about a second; a quadratic search would take hours */
     assert_int_equal(stretches.all.n, 21);
     assert_int_equal(stretches.all.at[10].first, 10);
     assert_int_equal(stretches.all.at[10].period, NODES);
     assert_int_equal(stretches.all.at[10].times, LAYERS);
-    arena_free(&arena);
 }
 
 int main(void) {
@@ -185,5 +176,5 @@ int main(void) {
         cmocka_unit_test(test_random_sequences),
         cmocka_unit_test(test_ten_thousand_layers_take_little_time),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return cmocka_run_group_tests(tests, open_pool, close_pool);
 }

@@ -53,7 +53,6 @@ static void test_errors(void **state) {
 static void round_trip_case(const char *name, const char *statements) {
     struct arena arena;
     arena_init(&arena, 0, NULL);
-    (void)name;
     const struct graph *graph = golden_graph(&arena, statements);
     assert_non_null(graph);
     const char *text = text_print(&arena, graph);

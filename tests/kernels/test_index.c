@@ -183,7 +183,6 @@ static void scatter_nd_once(const struct kernels *kernel, int round) {
     int depth = (int)test_random(4);
     int64_t batch = 1 + (int64_t)test_random(3), count = (int64_t)test_random(7), dims[3];
     int64_t inner = 1 + (int64_t)test_random(4);
-    (void)round;
     for (int d = 0; d < 3; d++) dims[d] = 1 + (int64_t)test_random(5);
     size_t row = (size_t)inner * kernel->size;
     int64_t blocks = test_count(dims, depth), *block = test_new(batch * count, 8);

@@ -159,7 +159,6 @@ static int count_tasks(void) {
 }
 
 static void *use_a_team(void *unused) {
-    (void)unused;
     count_shares(THREADS);
     return NULL;
 }

@@ -4,7 +4,7 @@
 #include "ir/build.h"
 #include "ir/verify.h"
 #include "passes/plan/shorten.h"
-#include "tests/test.h"
+#include "tests/ir/pool.h"
 
 enum ends {
     ENDS_PLAIN,
@@ -78,21 +78,18 @@ static void check_same(const struct graph *a, const struct graph *b) {
 
 /* A model of `layers`, shortened to `left`, is the model of `left` layers. */
 static void check(int layers, int left, enum ends ends) {
-    struct arena arena;
     struct diags diags;
     struct repeated repeated;
-    arena_init(&arena, 0, NULL);
-    diags_init(&diags, &arena);
-    const struct graph *whole = model_of(&arena, layers, ends);
+    diags_init(&diags, &pool);
+    const struct graph *whole = model_of(&pool, layers, ends);
     const int nodes = whole->order.n;
-    repeated_find(whole, &arena, 2, &repeated);
+    repeated_find(whole, &pool, 2, &repeated);
     assert_int_equal(repeated.all.n, 1);
-    struct graph *graph = graph_copy(whole, &arena);
+    struct graph *graph = graph_copy(whole, &pool);
     shorten(graph, &repeated, &left);
     assert_int_equal(verify_graph(graph, &diags), 0);
-    check_same(graph, model_of(&arena, left < layers ? left : layers, ends));
+    check_same(graph, model_of(&pool, left < layers ? left : layers, ends));
     assert_int_equal(whole->order.n, nodes); /* the original is as it was */
-    arena_free(&arena);
 }
 
 static void test_layers(void **state) {
@@ -111,12 +108,9 @@ static void test_layers_that_are_read_later(void **state) {
 
 /* Nothing is left to be removed of two layers. */
 static void test_too_few_layers(void **state) {
-    struct arena arena;
     struct repeated repeated;
-    arena_init(&arena, 0, NULL);
-    repeated_find(model_of(&arena, 2, ENDS_PLAIN), &arena, 2, &repeated);
+    repeated_find(model_of(&pool, 2, ENDS_PLAIN), &pool, 2, &repeated);
     assert_int_equal(repeated.all.n, 0);
-    arena_free(&arena);
 }
 
 int main(void) {
@@ -126,5 +120,5 @@ int main(void) {
         cmocka_unit_test(test_layers_that_are_read_later),
         cmocka_unit_test(test_too_few_layers),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return cmocka_run_group_tests(tests, open_pool, close_pool);
 }

@@ -84,7 +84,6 @@ struct visits {
 
 static bool visit(void *context, int64_t from, int64_t to, int64_t count, struct rt_reason *why) {
     struct visits *visits = context;
-    (void)why;
     assert_true(from >= visits->last);
     visits->last = from + count;
     for (int64_t i = 0; i < count; i++) visits->b_of_a[from + i] = (int)(to + i);

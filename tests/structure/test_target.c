@@ -15,7 +15,7 @@
 #include "codegen/text/layout.h"
 #include "ir/text.h"
 #include "passes/pipeline.h"
-#include "tests/test.h"
+#include "tests/ir/pool.h"
 
 static const char *compiler, *runtime_include;
 
@@ -100,19 +100,16 @@ static const struct target mine = {.name = "mine",
                                    .device = "my_device"};
 
 static void test_a_target_is_one_struct(void **state) {
-    struct arena arena;
-    arena_init(&arena, 0, NULL);
-    struct program program = make_program(&arena, &mine);
-    const char *source = text_of(&arena, &program, "rank_1.mine");
-    text_of(&arena, &program, "rank_0.mine");
-    text_of(&arena, &program, "interface.hh");
+    struct program program = make_program(&pool, &mine);
+    const char *source = text_of(&pool, &program, "rank_1.mine");
+    text_of(&pool, &program, "rank_0.mine");
+    text_of(&pool, &program, "interface.hh");
     static const char *const has[] = {"my_matmul_f32(", "my_all_reduce(", "my_exponential_f32(", "single_tanh("};
     for (size_t i = 0; i < sizeof has / sizeof *has; i++)
         if (!strstr(source, has[i])) fail_msg("rank_1.mine has no %s", has[i]);
     assert_null(strstr(source, "rt_matmul"));
     assert_null(strstr(source, "rt_exp"));
     for (int i = 0; i < program.files.n; i++) assert_null(strstr(program.files.at[i].path, ".c"));
-    arena_free(&arena);
 }
 
 /* ---- the templates ---- */
@@ -152,42 +149,36 @@ static void test_every_template_has_a_target(void **state) {
 
 /* Lines that can be broken are, and members that are zero are left out. */
 static void test_layout(void **state) {
-    struct arena arena;
-    arena_init(&arena, 0, NULL);
     for (int t = 0; targets[t]; t++) {
-        const struct program program = make_program(&arena, targets[t]);
+        const struct program program = make_program(&pool, targets[t]);
         for (int i = 0; i < program.files.n; i++) {
             const struct program_file *file = &program.files.at[i];
-            const char *text = arena_copy(&arena, file->bytes, file->count), *dot = strrchr(file->path, '.');
+            const char *text = arena_copy(&pool, file->bytes, file->count), *dot = strrchr(file->path, '.');
             if (!dot || !strstr(".c .h .cu", dot)) continue;
             for (const char *line = text; *line; line += strcspn(line, "\n"), line += *line != 0)
                 if (strcspn(line, "\n") > LAYOUT_COLUMNS) fail_msg("%s: %.*s", file->path, LAYOUT_COLUMNS, line);
             if (strstr(text, " = 0,") || strstr(text, " = NULL,")) fail_msg("%s has members that are zero", file->path);
         }
     }
-    arena_free(&arena);
 }
 
 static void test_templates_are_c(void **state) {
-    struct arena arena;
     char dir[] = "/tmp/rankc-templates-XXXXXX";
-    arena_init(&arena, 0, NULL);
     assert_non_null(mkdtemp(dir));
-    struct program program = make_program(&arena, &target_c);
-    write_program(&arena, &program, dir);
-    const char *source = text_of(&arena, &program, "rank_0.c");
+    struct program program = make_program(&pool, &target_c);
+    write_program(&pool, &program, dir);
+    const char *source = text_of(&pool, &program, "rank_0.c");
     assert_non_null(strstr(source, "#pragma omp parallel for"));
     assert_non_null(strstr(source, "static int layer_forward("));
     assert_non_null(strstr(source, "// update"));
     const char *check =
-        arena_printf(&arena,
+        arena_printf(&pool,
                      "cd %s && %s -std=gnu11 -fsyntax-only -fopenmp -Wall -Wextra -Wshadow -Wvla -Werror "
                      "-I'%s' *.c && make -s -n build/run RANKC_CFLAGS= RANKC_LIBS= >make.log",
                      dir, compiler, runtime_include);
     int status = system(check); /* of our own words and the build's paths */
-    assert_int_equal(system(arena_printf(&arena, "rm -r %s", dir)), 0);
+    assert_int_equal(system(arena_printf(&pool, "rm -r %s", dir)), 0);
     assert_int_equal(status, 0);
-    arena_free(&arena);
 }
 
 int main(int argc, char **argv) {
@@ -200,5 +191,5 @@ int main(int argc, char **argv) {
     if (argc != 3) return 2;
     compiler = argv[1];
     runtime_include = argv[2];
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return cmocka_run_group_tests(tests, open_pool, close_pool);
 }
