@@ -99,57 +99,40 @@ static uint64_t natural_of_real(double value, uint64_t high) {
     return (uint64_t)value;
 }
 
-/* Narrowing of a wide value x to each element type; one macro per type. */
-#define REAL_F32(x)               (float)(x)
-#define REAL_F64(x)               (x)
-#define REAL_F16(x)               rt_f32_to_f16(odd_of_real(x))
-#define REAL_BF16(x)              rt_f32_to_bf16(odd_of_real(x))
-#define REAL_I64(x)               integer_of_real(x, INT64_MIN, INT64_MAX)
-#define REAL_I32(x)               (int32_t) integer_of_real(x, INT32_MIN, INT32_MAX)
-#define REAL_I16(x)               (int16_t) integer_of_real(x, INT16_MIN, INT16_MAX)
-#define REAL_I8(x)                (int8_t) integer_of_real(x, INT8_MIN, INT8_MAX)
-#define REAL_U64(x)               natural_of_real(x, UINT64_MAX)
-#define REAL_U32(x)               (uint32_t) natural_of_real(x, UINT32_MAX)
-#define REAL_U16(x)               (uint16_t) natural_of_real(x, UINT16_MAX)
-#define REAL_U8(x)                (uint8_t) natural_of_real(x, UINT8_MAX)
-#define REAL_BOOL(x)              (uint8_t)((x) != 0)
-#define REAL_E4M3FN(x)            rt_f32_to_code_e4m3fn(odd_of_real(x))
-#define REAL_E4M3FNUZ(x)          rt_f32_to_code_e4m3fnuz(odd_of_real(x))
-#define REAL_E5M2(x)              rt_f32_to_code_e5m2(odd_of_real(x))
-#define REAL_E5M2FNUZ(x)          rt_f32_to_code_e5m2fnuz(odd_of_real(x))
-#define REAL_E8M0(x)              rt_f32_to_code_e8m0(odd_of_real(x))
-#define REAL_E3M2(x)              rt_f32_to_code_e3m2(odd_of_real(x))
-#define REAL_E2M3(x)              rt_f32_to_code_e2m3(odd_of_real(x))
-#define REAL_E2M1(x)              rt_f32_to_code_e2m1(odd_of_real(x))
-#define REAL_I4(x)                rt_code_of_i4((uint64_t)integer_of_real(x, INT64_MIN, INT64_MAX))
-#define REAL_U4(x)                rt_code_of_u4((uint64_t)integer_of_real(x, INT64_MIN, INT64_MAX))
-#define REAL_I2(x)                rt_code_of_i2((uint64_t)integer_of_real(x, INT64_MIN, INT64_MAX))
-#define REAL_U2(x)                rt_code_of_u2((uint64_t)integer_of_real(x, INT64_MIN, INT64_MAX))
-#define WHOLE_F32(x, sticky)      (float)(x)
-#define WHOLE_F64(x, sticky)      (double)(x)
-#define WHOLE_F16(x, sticky)      rt_f32_to_f16(odd_of_real(sticky(x)))
-#define WHOLE_BF16(x, sticky)     rt_f32_to_bf16(odd_of_real(sticky(x)))
-#define WHOLE_I64(x, sticky)      (int64_t)(x)
-#define WHOLE_I32(x, sticky)      (int32_t)(x)
-#define WHOLE_I16(x, sticky)      (int16_t)(x)
-#define WHOLE_I8(x, sticky)       (int8_t)(x)
-#define WHOLE_U64(x, sticky)      (uint64_t)(x)
-#define WHOLE_U32(x, sticky)      (uint32_t)(x)
-#define WHOLE_U16(x, sticky)      (uint16_t)(x)
-#define WHOLE_U8(x, sticky)       (uint8_t)(x)
-#define WHOLE_BOOL(x, sticky)     (uint8_t)((x) != 0)
-#define WHOLE_E4M3FN(x, sticky)   rt_f32_to_code_e4m3fn(odd_of_real(sticky(x)))
-#define WHOLE_E4M3FNUZ(x, sticky) rt_f32_to_code_e4m3fnuz(odd_of_real(sticky(x)))
-#define WHOLE_E5M2(x, sticky)     rt_f32_to_code_e5m2(odd_of_real(sticky(x)))
-#define WHOLE_E5M2FNUZ(x, sticky) rt_f32_to_code_e5m2fnuz(odd_of_real(sticky(x)))
-#define WHOLE_E8M0(x, sticky)     rt_f32_to_code_e8m0(odd_of_real(sticky(x)))
-#define WHOLE_E3M2(x, sticky)     rt_f32_to_code_e3m2(odd_of_real(sticky(x)))
-#define WHOLE_E2M3(x, sticky)     rt_f32_to_code_e2m3(odd_of_real(sticky(x)))
-#define WHOLE_E2M1(x, sticky)     rt_f32_to_code_e2m1(odd_of_real(sticky(x)))
-#define WHOLE_I4(x, sticky)       rt_code_of_i4((uint64_t)(x))
-#define WHOLE_U4(x, sticky)       rt_code_of_u4((uint64_t)(x))
-#define WHOLE_I2(x, sticky)       rt_code_of_i2((uint64_t)(x))
-#define WHOLE_U2(x, sticky)       rt_code_of_u2((uint64_t)(x))
+/* What an f32, or of types of integers the low bits, become in types that C does not have. */
+#define NARROW_F16      rt_f32_to_f16
+#define NARROW_BF16     rt_f32_to_bf16
+#define NARROW_E4M3FN   rt_f32_to_code_e4m3fn
+#define NARROW_E4M3FNUZ rt_f32_to_code_e4m3fnuz
+#define NARROW_E5M2     rt_f32_to_code_e5m2
+#define NARROW_E5M2FNUZ rt_f32_to_code_e5m2fnuz
+#define NARROW_E8M0     rt_f32_to_code_e8m0
+#define NARROW_E3M2     rt_f32_to_code_e3m2
+#define NARROW_E2M3     rt_f32_to_code_e2m3
+#define NARROW_E2M1     rt_f32_to_code_e2m1
+#define NARROW_I4       rt_code_of_i4
+#define NARROW_U4       rt_code_of_u4
+#define NARROW_I2       rt_code_of_i2
+#define NARROW_U2       rt_code_of_u2
+
+/* Narrowing of a real number x, and of a whole one, to the types of each kind. */
+#define REAL_FLOAT(id, c_type, x)             (c_type)(x)
+#define REAL_HALF(id, c_type, x)              NARROW_##id(odd_of_real(x))
+#define REAL_INT(id, c_type, x)               (c_type) integer_of_real(x, LEAST(c_type), -(LEAST(c_type) + 1))
+#define REAL_UINT(id, c_type, x)              (c_type) natural_of_real(x, UINT64_MAX >> (64 - 8 * sizeof(c_type)))
+#define REAL_BOOL(id, c_type, x)              (c_type)((x) != 0)
+#define REAL_CODE_FLOAT                       REAL_HALF
+#define REAL_CODE_INT(id, c_type, x)          NARROW_##id((uint64_t)integer_of_real(x, INT64_MIN, INT64_MAX))
+#define REAL_CODE_UINT                        REAL_CODE_INT
+#define WHOLE_FLOAT(id, c_type, x, sticky)    (c_type)(x)
+#define WHOLE_HALF(id, c_type, x, sticky)     NARROW_##id(odd_of_real(sticky(x)))
+#define WHOLE_INT(id, c_type, x, sticky)      (c_type)(x)
+#define WHOLE_UINT(id, c_type, x, sticky)     (c_type)(x)
+#define WHOLE_BOOL(id, c_type, x, sticky)     (c_type)((x) != 0)
+#define WHOLE_CODE_FLOAT                      WHOLE_HALF
+#define WHOLE_CODE_INT(id, c_type, x, sticky) NARROW_##id((uint64_t)(x))
+#define WHOLE_CODE_UINT                       WHOLE_CODE_INT
+#define LEAST(c_type)                         (-(int64_t)(UINT64_MAX >> (65 - 8 * sizeof(c_type))) - 1)
 
 #define STORE(id, c_type, value)                                                                                       \
     case RT_##id:                                                                                                      \
@@ -161,7 +144,7 @@ static uint64_t natural_of_real(double value, uint64_t high) {
 
 static void store_real(unsigned char *to, enum rt_dtype dtype, const double *from, size_t count) {
     switch (dtype) {
-#define DTYPE(id, name, onnx, bytes, kind, c_type, npy, eps) STORE(id, c_type, REAL_##id(from[i]))
+#define DTYPE(id, name, onnx, bytes, kind, c_type, npy, eps) STORE(id, c_type, REAL_##kind(id, c_type, from[i]))
         RT_DTYPES(DTYPE)
 #undef DTYPE
     case RT_DTYPE_NONE: break;
@@ -170,7 +153,8 @@ static void store_real(unsigned char *to, enum rt_dtype dtype, const double *fro
 
 static void store_integer(unsigned char *to, enum rt_dtype dtype, const int64_t *from, size_t count) {
     switch (dtype) {
-#define DTYPE(id, name, onnx, bytes, kind, c_type, npy, eps) STORE(id, c_type, WHOLE_##id(from[i], sticky_of_integer))
+#define DTYPE(id, name, onnx, bytes, kind, c_type, npy, eps)                                                           \
+    STORE(id, c_type, WHOLE_##kind(id, c_type, from[i], sticky_of_integer))
         RT_DTYPES(DTYPE)
 #undef DTYPE
     case RT_DTYPE_NONE: break;
@@ -179,7 +163,8 @@ static void store_integer(unsigned char *to, enum rt_dtype dtype, const int64_t 
 
 static void store_natural(unsigned char *to, enum rt_dtype dtype, const uint64_t *from, size_t count) {
     switch (dtype) {
-#define DTYPE(id, name, onnx, bytes, kind, c_type, npy, eps) STORE(id, c_type, WHOLE_##id(from[i], sticky_of_natural))
+#define DTYPE(id, name, onnx, bytes, kind, c_type, npy, eps)                                                           \
+    STORE(id, c_type, WHOLE_##kind(id, c_type, from[i], sticky_of_natural))
         RT_DTYPES(DTYPE)
 #undef DTYPE
     case RT_DTYPE_NONE: break;

@@ -396,17 +396,13 @@ __attribute__((target("avx2"))) static inline __m256i dot_pairs(__m256i sum, __m
 #define SET    avx2
 #define TARGET __attribute__((target("avx2,fma")))
 #include "gemm_grouped.inc"
-
-static int has_avx2(void) {
-    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
-}
 #endif
 
 const struct rt_gemm_grouped rt_gemm_grouped[] = {
 #ifdef __x86_64__
     {"avx512-vnni", rt_processor_has_avx512_vnni, multiply_avx512},
     {"avx-vnni", rt_processor_has_avx_vnni, multiply_avxvnni},
-    {"avx2", has_avx2, multiply_avx2},
+    {"avx2", rt_processor_has_avx2, multiply_avx2},
 #endif
     {"plain", NULL, multiply_plain}};
 

@@ -69,30 +69,18 @@ RT_INLINE uint8_t rt_f32_to_code_e8m0(float value) {
     return (uint8_t)(magnitude >= 0x7f800000 ? 0xff : up > 0xfe ? 0xfe : up);
 }
 
-/* Integers keep their low bits. */
-RT_INLINE uint8_t rt_code_of_i4(uint64_t value) {
-    return (uint8_t)(value & 0xf);
-}
-RT_INLINE uint8_t rt_code_of_i2(uint64_t value) {
-    return (uint8_t)(value & 0x3);
-}
-RT_INLINE uint8_t rt_code_of_u4(uint64_t value) {
-    return (uint8_t)(value & 0xf);
-}
-RT_INLINE uint8_t rt_code_of_u2(uint64_t value) {
-    return (uint8_t)(value & 0x3);
-}
-RT_INLINE int8_t rt_code_i4(uint8_t code) {
-    return (int8_t)(((code & 0xf) ^ 8) - 8);
-}
-RT_INLINE int8_t rt_code_i2(uint8_t code) {
-    return (int8_t)(((code & 0x3) ^ 2) - 2);
-}
-RT_INLINE uint8_t rt_code_u4(uint8_t code) {
-    return code & 0xf;
-}
-RT_INLINE uint8_t rt_code_u2(uint8_t code) {
-    return code & 0x3;
-}
+/* Integers keep their low bits; `sign` is the bit of the sign, 0: none. */
+#define RT_INTEGER_CODE(name, c_type, mask, sign)                                                                      \
+    RT_INLINE uint8_t rt_code_of_##name(uint64_t value) {                                                              \
+        return (uint8_t)(value & mask);                                                                                \
+    }                                                                                                                  \
+    RT_INLINE c_type rt_code_##name(uint8_t code) {                                                                    \
+        return (c_type)(((code & mask) ^ sign) - sign);                                                                \
+    }
+RT_INTEGER_CODE(i4, int8_t, 0xf, 8)
+RT_INTEGER_CODE(u4, uint8_t, 0xf, 0)
+RT_INTEGER_CODE(i2, int8_t, 0x3, 2)
+RT_INTEGER_CODE(u2, uint8_t, 0x3, 0)
+#undef RT_INTEGER_CODE
 
 #endif

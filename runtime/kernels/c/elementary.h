@@ -25,6 +25,15 @@
 
 #include "../../base/number/half.h"
 
+/* RT_POLYNOMIAL_N(fma, x, coefficients): a polynomial of x with N coefficients, that of the highest power first. */
+#define RT_POLYNOMIAL_3(fma, x, a, b, c)   fma(fma(a, x, b), x, c)
+#define RT_POLYNOMIAL_4(fma, x, a, b, ...) RT_POLYNOMIAL_3(fma, x, fma(a, x, b), __VA_ARGS__)
+#define RT_POLYNOMIAL_5(fma, x, a, b, ...) RT_POLYNOMIAL_4(fma, x, fma(a, x, b), __VA_ARGS__)
+#define RT_POLYNOMIAL_6(fma, x, a, b, ...) RT_POLYNOMIAL_5(fma, x, fma(a, x, b), __VA_ARGS__)
+#define RT_POLYNOMIAL_7(fma, x, a, b, ...) RT_POLYNOMIAL_6(fma, x, fma(a, x, b), __VA_ARGS__)
+#define RT_POLYNOMIAL_8(fma, x, a, b, ...) RT_POLYNOMIAL_7(fma, x, fma(a, x, b), __VA_ARGS__)
+#define RT_POLYNOMIAL_9(fma, x, a, b, ...) RT_POLYNOMIAL_8(fma, x, fma(a, x, b), __VA_ARGS__)
+
 #define RT_ROUNDER_F32 0x1.8p23f
 #define RT_ROUNDER_F64 0x1.8p52
 
@@ -60,11 +69,7 @@ RT_INLINE float rt_exp_scale_f32(uint32_t bits) {
 
 /* e^r - 1 for |r| <= ln(2) / 2. */
 RT_INLINE float rt_expm1_near_f32(float r) {
-    float p = 0.0013814559f;
-    p = fmaf(p, r, 0.0083687357f);
-    p = fmaf(p, r, 0.04166839f);
-    p = fmaf(p, r, 0.1666652f);
-    p = fmaf(p, r, 0.49999994f);
+    float p = RT_POLYNOMIAL_5(fmaf, r, 0.0013814559f, 0.0083687357f, 0.04166839f, 0.1666652f, 0.49999994f);
     return fmaf(p, r * r, r);
 }
 
@@ -126,24 +131,16 @@ RT_INLINE float rt_sigmoid_f32(float x) {
 /* ONNX Erf-13: x + x P(x^2) near 0, else 1 - e^-(|x| + |x| Q(|x|)), which is 1 from 4 on. That power of e is at most
  * 0.2, so it may be less exact: r needs one number for ln(2) and the polynomial one coefficient less. */
 RT_INLINE float rt_erf_f32(float x) {
-    float magnitude = fabsf(x), square = x * x, p = -0.0005953739f;
-    p = fmaf(p, square, 0.00498594f);
-    p = fmaf(p, square, -0.02676172f);
-    p = fmaf(p, square, 0.11281683f);
-    p = fmaf(p, square, -0.3761248f);
-    p = fmaf(p, square, 0.12837915f);
+    float magnitude = fabsf(x), square = x * x;
+    float p =
+        RT_POLYNOMIAL_6(fmaf, square, -0.0005953739f, 0.00498594f, -0.02676172f, 0.11281683f, -0.3761248f, 0.12837915f);
     float near = fmaf(x, p, x);
-    float t = magnitude > 4.0f ? 4.0f : magnitude, q = -0.00021398593f;
-    q = fmaf(q, t, 0.003214963f);
-    q = fmaf(q, t, -0.022889987f);
-    q = fmaf(q, t, 0.10526188f);
-    q = fmaf(q, t, 0.6357183f);
-    q = fmaf(q, t, 0.12851436f);
+    float t = magnitude > 4.0f ? 4.0f : magnitude;
+    float q =
+        RT_POLYNOMIAL_6(fmaf, t, -0.00021398593f, 0.003214963f, -0.022889987f, 0.10526188f, 0.6357183f, 0.12851436f);
     float exponent = fmaf(t, q, t), power = rt_exp_power_f32(-exponent, 127);
-    float r = fmaf(power - (RT_ROUNDER_F32 + 127), -0.6931472f, -exponent), e = 0.0083125088f;
-    e = fmaf(e, r, 0.041890274f);
-    e = fmaf(e, r, 0.16667115f);
-    e = fmaf(e, r, 0.49999231f);
+    float r = fmaf(power - (RT_ROUNDER_F32 + 127), -0.6931472f, -exponent);
+    float e = RT_POLYNOMIAL_4(fmaf, r, 0.0083125088f, 0.041890274f, 0.16667115f, 0.49999231f);
     e = fmaf(e, r * r, r);
     float scale = rt_exp_scale_f32(rt_f32_bits(power));
     float far = fmaf(-e, scale, 1.0f - scale);
@@ -186,14 +183,8 @@ RT_INLINE float rt_log_normal_f32(float x, float more) {
     uint32_t bits = rt_f32_bits(x) - 0x3f3504f3u;
     float e = (float)((int32_t)bits >> 23) + more;
     float f = rt_f32_of_bits((bits & 0x7fffff) + 0x3f3504f3u) - 1.0f;
-    float p = -0.0763443f;
-    p = fmaf(p, f, 0.1276155f);
-    p = fmaf(p, f, -0.13160194f);
-    p = fmaf(p, f, 0.14201762f);
-    p = fmaf(p, f, -0.16623357f);
-    p = fmaf(p, f, 0.20001227f);
-    p = fmaf(p, f, -0.25000823f);
-    p = fmaf(p, f, 0.3333333f);
+    float p = RT_POLYNOMIAL_8(fmaf, f, -0.0763443f, 0.1276155f, -0.13160194f, 0.14201762f, -0.16623357f, 0.20001227f,
+                              -0.25000823f, 0.3333333f);
     float square = f * f, tail = fmaf(p * f, square, e * -2.12194440e-4f);
     return fmaf(e, 0.693359375f, f + fmaf(-0.5f, square, tail));
 }
@@ -224,11 +215,9 @@ RT_INLINE double rt_log_wide(double x) {
     uint64_t exponent = (rt_f64_bits(x) + (one - root)) >> 52; /* e + 1023 */
     double f = rt_f64_of_bits(rt_f64_bits(x) + one - (exponent << 52)) - 1.0;
     double e = rt_f64_of_bits(exponent | rt_f64_bits(0x1p52)) - (0x1p52 + 1023);
-    double s = f / (f + 2.0), square = s * s, p = 0.19583614256124282;
-    p = fma(p, square, 0.22176227072311441);
-    p = fma(p, square, 0.28572108214505298);
-    p = fma(p, square, 0.39999995630969537);
-    p = fma(p, square, 0.66666666675773811);
+    double s = f / (f + 2.0), square = s * s;
+    double p = RT_POLYNOMIAL_5(fma, square, 0.19583614256124282, 0.22176227072311441, 0.28572108214505298,
+                               0.39999995630969537, 0.66666666675773811);
     return fma(e, 0x1.62e42fefa39efp-1, fma(s * square, p, s + s));
 }
 
@@ -279,13 +268,8 @@ RT_INLINE float rt_pow_f32(float a, float b) {
     double t = (double)b * log2, low = t < -200.0 ? -200.0 : t, bounded = low > 200.0 ? 200.0 : low;
     double power = bounded + (RT_ROUNDER_F64 + 1023), r = bounded - (power - (RT_ROUNDER_F64 + 1023));
     r *= 0x1.62e42fefa39efp-1;
-    double p = 2.4708217521962703e-05;
-    p = fma(p, r, 0.00019908988347641567);
-    p = fma(p, r, 0.0013889197587155927);
-    p = fma(p, r, 0.0083332817328431071);
-    p = fma(p, r, 0.041666664400077463);
-    p = fma(p, r, 0.16666666784699941);
-    p = fma(p, r, 0.50000000004280531);
+    double p = RT_POLYNOMIAL_7(fma, r, 2.4708217521962703e-05, 0.00019908988347641567, 0.0013889197587155927,
+                               0.0083332817328431071, 0.041666664400077463, 0.16666666784699941, 0.50000000004280531);
     double scale = rt_f64_of_bits(rt_f64_bits(power) << 52);
     float magnitude = (float)fma(fma(p, r * r, r), scale, scale);
     magnitude = fabsf(a) == 1.0f || b == 0 ? 1.0f : magnitude;
@@ -319,12 +303,9 @@ RT_INLINE double rt_angle_f32(float x, uint32_t *quadrant) {
 
 /* The sine of the angle r + quadrant pi/2. */
 RT_INLINE float rt_sine_of_f32(float r, uint32_t quadrant) {
-    float square = r * r, s = -0.00019515204f, c = 2.4433066e-5f;
-    s = fmaf(s, square, 0.0083321602f);
-    s = fmaf(s, square, -0.16666655f);
-    c = fmaf(c, square, -0.0013887316f);
-    c = fmaf(c, square, 0.041666646f);
-    c = fmaf(c, square, -0.5f);
+    float square = r * r;
+    float s = RT_POLYNOMIAL_3(fmaf, square, -0.00019515204f, 0.0083321602f, -0.16666655f);
+    float c = RT_POLYNOMIAL_4(fmaf, square, 2.4433066e-5f, -0.0013887316f, 0.041666646f, -0.5f);
     float value = quadrant & 1 ? fmaf(c, square, 1.0f) : fmaf(s, r * square, r);
     return rt_times_sign_f32(value, quadrant << 30);
 }
@@ -356,16 +337,11 @@ RT_INLINE float rt_tan_f32(float x) {
 #else
     uint32_t quadrant;
     double r = rt_angle_f32(x, &quadrant), square = r * r;
-    double s = 2.7181124940774994e-06, c = -2.7205667000370498e-07;
-    s = fma(s, square, -0.00019839311314656096);
-    s = fma(s, square, 0.008333329301883307);
-    s = fma(s, square, -0.16666666640771488);
+    double s = RT_POLYNOMIAL_4(fma, square, 2.7181124940774994e-06, -0.00019839311314656096, 0.008333329301883307,
+                               -0.16666666640771488);
     s = fma(s, r * square, r);
-    c = fma(c, square, 2.479945909434505e-05);
-    c = fma(c, square, -0.0013888883496028835);
-    c = fma(c, square, 0.04166666661944405);
-    c = fma(c, square, -0.5);
-    c = fma(c, square, 1.0);
+    double c = RT_POLYNOMIAL_6(fma, square, -2.7205667000370498e-07, 2.479945909434505e-05, -0.0013888883496028835,
+                               0.04166666661944405, -0.5, 1.0);
     double value = quadrant & 1 ? -c / s : s / c;
     return rt_times_sign_f32((float)value, rt_f32_bits(x));
 #endif
@@ -380,15 +356,9 @@ RT_INLINE float rt_atan_f32(float x) {
 #ifdef __CUDA_ARCH__
     return atanf(x);
 #else
-    float magnitude = fabsf(x), t = magnitude > 1.0f ? 1.0f / magnitude : magnitude, square = t * t, p = -0.0017936065f;
-    p = fmaf(p, square, 0.010914538f);
-    p = fmaf(p, square, -0.031177719f);
-    p = fmaf(p, square, 0.057957466f);
-    p = fmaf(p, square, -0.084034429f);
-    p = fmaf(p, square, 0.10952183f);
-    p = fmaf(p, square, -0.14264241f);
-    p = fmaf(p, square, 0.19998548f);
-    p = fmaf(p, square, -0.33333299f);
+    float magnitude = fabsf(x), t = magnitude > 1.0f ? 1.0f / magnitude : magnitude, square = t * t;
+    float p = RT_POLYNOMIAL_9(fmaf, square, -0.0017936065f, 0.010914538f, -0.031177719f, 0.057957466f, -0.084034429f,
+                              0.10952183f, -0.14264241f, 0.19998548f, -0.33333299f);
     float near = fmaf(p, t * square, t);
     return copysignf(magnitude > 1.0f ? RT_RIGHT_ANGLE - (near - RT_RIGHT_ANGLE_REST) : near, x);
 #endif
@@ -398,11 +368,8 @@ RT_INLINE float rt_atan_f32(float x) {
  * s + s^3 P(s^2). */
 RT_INLINE float rt_arc_f32(float magnitude, float *rest) {
     float square = magnitude > 0.5f ? fmaf(-0.5f, magnitude, 0.5f) : magnitude * magnitude;
-    float s = magnitude > 0.5f ? sqrtf(square) : magnitude, p = 0.042166296f;
-    p = fmaf(p, square, 0.024179521f);
-    p = fmaf(p, square, 0.045470375f);
-    p = fmaf(p, square, 0.074952977f);
-    p = fmaf(p, square, 0.16666752f);
+    float s = magnitude > 0.5f ? sqrtf(square) : magnitude;
+    float p = RT_POLYNOMIAL_5(fmaf, square, 0.042166296f, 0.024179521f, 0.045470375f, 0.074952977f, 0.16666752f);
     *rest = p * (s * square);
     return s;
 }
