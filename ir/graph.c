@@ -422,7 +422,7 @@ const char *attr_text(const struct node *node, const char *key, const char *fall
 
 const int64_t *attr_ints(const struct node *node, const char *key, int *n) {
     const struct attr *attr = attr_find(node, key);
-    *n = attr && attr->kind == ATTR_INTS ? attr->n : 0;
+    if (n) *n = attr && attr->kind == ATTR_INTS ? attr->n : 0;
     return attr && attr->kind == ATTR_INTS ? attr->ints : NULL;
 }
 

@@ -400,7 +400,7 @@ const struct attr *attr_find(const struct node *node, const char *key);
 int64_t attr_int(const struct node *node, const char *key, int64_t fallback);
 double attr_float(const struct node *node, const char *key, double fallback);
 const char *attr_text(const struct node *node, const char *key, const char *fallback);
-/* The list of integers, its length in *n; NULL and 0 if absent. */
+/* The list of integers, its length in *n unless n is NULL; NULL and 0 if absent. */
 const int64_t *attr_ints(const struct node *node, const char *key, int *n);
 /* Attributes to pass to graph_add_node, build() or attr_set. They refer to `key`, `ints` and `text`. */
 struct attr attr_of_int(const char *key, int64_t value);

@@ -73,10 +73,9 @@ static int move_back(struct walk *walk, int x, int as) {
 static int before_move(const struct walk *walk, int image) {
     const struct tensor *y = tensor_of(walk, image);
     const struct node *node = graph_producer(walk->builder.graph, image);
-    int n;
     if (y->ndim < 3 || !node || (node->op->id != OP_Transpose && node->op->id != OP_Reshape)) return -1;
     const struct tensor *x = tensor_of(walk, node->inputs[0]);
-    const int64_t *perm = node->op->id == OP_Transpose ? attr_ints(node, "perm", &n) : NULL;
+    const int64_t *perm = node->op->id == OP_Transpose ? attr_ints(node, "perm", NULL) : NULL;
     if (x->ndim != y->ndim || (!perm && !keeps_order(y, 1))) return -1;
     for (int d = 0; d < y->ndim; d++)
         if (perm ? perm[d] != image_place(d, y->ndim) : y->dims[d] != x->dims[image_place(d, y->ndim)]) return -1;
@@ -314,8 +313,7 @@ static int convolve(struct walk *walk, const struct node *node) {
 /* A Transpose to channels last of what is moved back is the tensor before. */
 static int undone(const struct walk *walk, const struct node *node) {
     const int before = before_move(walk, node->inputs[0]), ndim = tensor_of(walk, node->inputs[0])->ndim;
-    int n;
-    const int64_t *perm = attr_ints(node, "perm", &n);
+    const int64_t *perm = attr_ints(node, "perm", NULL);
     for (int d = 0; d < ndim && before >= 0; d++)
         if (perm[d] != image_dim(d, ndim)) return REWRITE_KEPT;
     return before >= 0 ? before : REWRITE_KEPT;

@@ -306,8 +306,7 @@ static int divided_weights(struct routing *routing, int matrix, int64_t k, int64
     const int64_t *perm = (int64_t[]){1, 0, 2};
     const int divided = build_reshape(builder_of(routing), matrix, 3, (int64_t[]){k, routing->experts, n});
     const struct node *node = node_of(routing, divided, OP_Transpose);
-    int ndim;
-    if (node && memcmp(attr_ints(node, "perm", &ndim), perm, 3 * sizeof *perm) == 0) return node->inputs[0];
+    if (node && memcmp(attr_ints(node, "perm", NULL), perm, 3 * sizeof *perm) == 0) return node->inputs[0];
     return build_transpose(builder_of(routing), divided, perm);
 }
 

@@ -261,9 +261,8 @@ static int convert_reshape(struct walk *walk, const struct node *node, int *numb
 /* Some columns of each row. */
 static int convert_slice(struct walk *walk, const struct node *node, int *number) {
     const struct tensor *x = tensor_of(walk, node->inputs[0]), *y = tensor_of(walk, node->outputs[0]);
-    int n;
     const int last = x->ndim - 1;
-    const int64_t *start = attr_ints(node, "start", &n), *step = attr_ints(node, "step", &n);
+    const int64_t *start = attr_ints(node, "start", NULL), *step = attr_ints(node, "step", NULL);
     const struct rows *rows = rows_of(walk, node->inputs[0]);
     if (!(*number = rows->routing) || last < 0 || memcmp(x->dims, y->dims, (size_t)last * sizeof *x->dims) != 0)
         return NOT_ROWS;

@@ -99,8 +99,7 @@ static bool add_node(struct sized *sized, const struct closure *closure, const s
         graph_add_node(&sized->graph, node->op, node->name, node->ninputs, inputs, 1, &out, node->nattrs, attrs);
     struct tensor *t = &sized->graph.tensors.at[out];
     if (!has_data(sized, &sized->graph.nodes.at[id]) || tensor_elements(t) > MOST_ELEMENTS) return true;
-    int n;
-    const void *data = node->op->id == OP_Sizes ? (const void *)attr_ints(&sized->graph.nodes.at[id], "values", &n)
+    const void *data = node->op->id == OP_Sizes ? (const void *)attr_ints(&sized->graph.nodes.at[id], "values", NULL)
                                                 : eval_node(&sized->graph, id);
     t = &sized->graph.tensors.at[out];
     t->kind = TENSOR_CONST, t->data = data;

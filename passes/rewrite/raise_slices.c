@@ -70,10 +70,10 @@ static int raised(void *env, int id) {
     struct raise *raise = env;
     const struct graph *graph = raise->builder.graph;
     const struct node *node = &graph->nodes.at[id];
-    int n;
     raise->builder.node = node->name;
     if (node->op->id != OP_Slice || operand_of(raise, node->inputs[0]) < 0) return REWRITE_KEPT;
-    const struct rows rows = {attr_ints(node, "start", &n), attr_ints(node, "step", &n), attr_ints(node, "size", &n)};
+    const struct rows rows = {attr_ints(node, "start", NULL), attr_ints(node, "step", NULL),
+                              attr_ints(node, "size", NULL)};
     if (!leaves_rows_whole(&graph->tensors.at[node->inputs[0]], &rows)) return REWRITE_KEPT;
     return rows_of(raise, node->inputs[0], &rows);
 }

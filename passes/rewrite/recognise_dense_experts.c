@@ -80,8 +80,7 @@ static bool routing_of(struct routing *routing, int topk) {
     const struct node *node = producer_of(routing, topk);
     const struct tensor *scores = tensor_of(routing, node->inputs[0]), *index = tensor_of(routing, topk);
     const bool first = node->op->id == OP_ArgMax;
-    int n;
-    const int64_t axis = first ? *attr_ints(node, "axes", &n) : attr_int(node, "axis", 0);
+    const int64_t axis = first ? *attr_ints(node, "axes", NULL) : attr_int(node, "axis", 0);
     if (scores->ndim < 1 || axis != scores->ndim - 1 || tensor_elements(index) < 1) return false;
     routing->topk = topk;
     routing->choices = first ? 1 : index->dims[axis];

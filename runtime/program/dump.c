@@ -372,14 +372,6 @@ static bool place_directory(struct dump *d, char *path, bool of_micro) {
     return snprintf(full, sizeof full, "%s/%s", d->directory, path) < (int)sizeof full && make_directory(d, full);
 }
 
-static bool write_line(struct dump *d, struct rt_json_writer *w) {
-    struct rt_reason why;
-    const bool ended = rt_json_end(w, &why);
-    const bool ok = ended && fwrite(w->text, 1, w->bytes, d->index) == w->bytes;
-    rt_json_discard(w);
-    return ok;
-}
-
 static void put_entry(struct dump *d, struct rt_json_writer *w, const struct dump_place *place, const char *file,
                       enum rt_dtype stored, bool of_micro) {
     const struct dump_tensor *t = &d->tensors[place->tensor];
@@ -456,7 +448,7 @@ static void write_value(struct dump *d, struct dump_place *place) {
         struct rt_json_writer w;
         if (!ok) fail_reason(d->self, RT_CODE_WRITE, &why), d->failed = true;
         if (ok) put_entry(d, &w, place, file, stored, of_micro);
-        if (ok && !write_line(d, &w)) fail_write(d, "the dump's index", errno);
+        if (ok && !rt_json_end_to(&w, d->index)) fail_write(d, "the dump's index", errno);
     } else if (!d->failed)
         fail_write(d, d->directory, ENAMETOOLONG);
     free(values);

@@ -40,7 +40,6 @@ static double per_second(int64_t tokens, double ms) {
 static bool print_json(const struct job *job) {
     const struct generated *generated = &job->generated;
     struct rt_json_writer w;
-    struct rt_reason why;
     rt_json_start(&w);
     rt_json_open(&w, '{', RT_JSON_INLINE);
     rt_json_key_int(&w, "format", 1);
@@ -54,12 +53,9 @@ static bool print_json(const struct job *job) {
     const struct spent *spent = &generated->spent;
     rt_json_key_real(&w, "prompt_tokens_per_s", per_second(spent->prompt_tokens, spent->prompt_ms));
     rt_json_key_real(&w, "tokens_per_s", per_second(spent->tokens, spent->ms));
-    bool ok = put_step_times(&w, job);
+    if (!put_step_times(&w, job)) return rt_json_discard(&w), false;
     rt_json_close(&w, '}');
-    ok = ok && rt_json_end(&w, &why);
-    if (ok) fwrite(w.text, 1, w.bytes, stdout);
-    rt_json_discard(&w);
-    return ok;
+    return rt_json_end_to(&w, stdout);
 }
 
 static void print_summary(const struct spent *spent) {

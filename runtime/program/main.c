@@ -269,7 +269,6 @@ static void put_steps(struct rt_json_writer *w, const struct job *job) {
 
 static bool print_json(const struct job *job) {
     struct rt_json_writer w;
-    struct rt_reason why;
     rt_json_start(&w);
     rt_json_open(&w, '{', RT_JSON_INLINE);
     rt_json_key_int(&w, "format", 1);
@@ -281,10 +280,7 @@ static bool print_json(const struct job *job) {
     if (job->profile) rt_json_key(&w, "profile"), profile_put(&w, job->profile);
     rt_json_key_dims(&w, "peak_rss", job->peak_rss, job->options.world);
     rt_json_close(&w, '}');
-    bool ok = rt_json_end(&w, &why);
-    if (ok) fwrite(w.text, 1, w.bytes, stdout);
-    rt_json_discard(&w);
-    return ok;
+    return rt_json_end_to(&w, stdout);
 }
 
 static int give_results(const struct job *job, struct failure *failure) {

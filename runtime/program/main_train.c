@@ -91,11 +91,8 @@ struct metrics {
 };
 
 static bool end_line(struct rt_json_writer *w, FILE *log) {
-    struct rt_reason why;
     rt_json_close(w, '}');
-    bool ok = rt_json_end(w, &why) && fwrite(w->text, 1, w->bytes, log) == w->bytes && fflush(log) == 0;
-    rt_json_discard(w);
-    return ok;
+    return rt_json_end_to(w, log) && fflush(log) == 0;
 }
 
 static void start_line(struct rt_json_writer *w, int64_t step) {

@@ -23,7 +23,6 @@ static void print_json(const struct rt_diagnostic *item, FILE *out) {
     static const char last_resort[] = "{\"format\": 1, \"severity\": \"error\", \"code\": \"E0500\", \"text\": "
                                       "\"out of memory\", \"where\": null, \"notes\": []}\n";
     struct rt_json_writer w;
-    struct rt_reason why;
     char code[16];
     snprintf(code, sizeof code, "E%04d", item->code);
     rt_json_start(&w);
@@ -37,8 +36,7 @@ static void print_json(const struct rt_diagnostic *item, FILE *out) {
     for (int i = 0; i < item->nnotes; i++) rt_json_put_text(&w, item->notes[i]);
     rt_json_close(&w, ']');
     rt_json_close(&w, '}');
-    fputs(rt_json_end(&w, &why) ? w.text : last_resort, out);
-    rt_json_discard(&w);
+    if (!rt_json_end_to(&w, out)) fputs(last_resort, out);
 }
 
 static void print(const struct rt_diagnostic *item, FILE *out, enum rt_diagnostic_style style) {

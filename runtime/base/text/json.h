@@ -14,6 +14,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 
 #define RT_JSON_DEPTH 64
 
@@ -130,6 +131,8 @@ void rt_json_key_dims(struct rt_json_writer *writer, const char *key, const int6
 
 /* Ends the text with a newline; false if anything went wrong since rt_json_start. */
 bool rt_json_end(struct rt_json_writer *writer, struct rt_reason *why);
+/* The same; writes the text to `out`, and discards the writer. False also if it cannot be written. */
+bool rt_json_end_to(struct rt_json_writer *writer, FILE *out);
 void rt_json_discard(struct rt_json_writer *writer);
 
 #endif

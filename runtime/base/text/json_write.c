@@ -226,6 +226,13 @@ bool rt_json_end(struct rt_json_writer *writer, struct rt_reason *why) {
     return true;
 }
 
+bool rt_json_end_to(struct rt_json_writer *writer, FILE *out) {
+    struct rt_reason why;
+    const bool ok = rt_json_end(writer, &why) && fwrite(writer->text, 1, writer->bytes, out) == writer->bytes;
+    rt_json_discard(writer);
+    return ok;
+}
+
 void rt_json_key_open(struct rt_json_writer *writer, const char *key, char bracket, enum rt_json_layout layout) {
     rt_json_key(writer, key);
     rt_json_open(writer, bracket, layout);
