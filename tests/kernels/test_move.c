@@ -56,8 +56,7 @@ static void scene_end(struct scene *s, const char *what) {
 }
 
 #define EACH_INDEX(index, dims, ndim)                                                                                  \
-    int64_t index[WALK_NDIM] = {0};                                                                                    \
-    if (test_count(dims, ndim) > 0) do
+    for (int64_t index[WALK_NDIM] = {0}, more = test_count(dims, ndim); more > 0; more = test_next(index, dims, ndim))
 
 static void expect(struct scene *s, const int64_t *y_index, const void *value) {
     memcpy(s->expected + (size_t)test_offset(y_index, s->y_dims, s->ndim) * s->kernel->size, value, s->kernel->size);
@@ -82,8 +81,6 @@ static void transpose_once(const struct moves *kernel, int round) {
         for (int d = 0; d < s.ndim; d++) from[perm[d]] = index[d];
         expect(&s, index, element(&s, from));
     }
-    while (test_next(index, s.y_dims, s.ndim))
-        ;
     kernel->transpose(s.y, s.x, s.ndim, s.x_dims, perm);
     scene_end(&s, "transpose");
 }
@@ -106,8 +103,6 @@ static void slice_once(const struct moves *kernel, int round) {
         for (int d = 0; d < s.ndim; d++) from[d] = start[d] + index[d] * step[d];
         expect(&s, index, element(&s, from));
     }
-    while (test_next(index, s.y_dims, s.ndim))
-        ;
     kernel->slice(s.y, s.x, s.ndim, s.x_dims, start, step, s.y_dims);
     scene_end(&s, "slice");
 }
@@ -121,8 +116,6 @@ static void expand_once(const struct moves *kernel, int round) {
         for (int d = 0; d < s.ndim; d++) from[d] = s.x_dims[d] == 1 ? 0 : index[d];
         expect(&s, index, element(&s, from));
     }
-    while (test_next(index, s.y_dims, s.ndim))
-        ;
     kernel->expand(s.y, s.x, s.ndim, s.x_dims, s.y_dims);
     scene_end(&s, "expand");
 }
@@ -137,8 +130,6 @@ static void tile_once(const struct moves *kernel, int round) {
         for (int d = 0; d < s.ndim; d++) from[d] = index[d] % s.x_dims[d];
         expect(&s, index, element(&s, from));
     }
-    while (test_next(index, s.y_dims, s.ndim))
-        ;
     kernel->tile(s.y, s.x, s.ndim, s.x_dims, s.y_dims);
     scene_end(&s, "tile");
 }
@@ -162,8 +153,6 @@ static void pad_once(const struct moves *kernel, int round) {
         }
         expect(&s, index, inside ? element(&s, from) : value);
     }
-    while (test_next(index, s.y_dims, s.ndim))
-        ;
     kernel->pad(s.y, s.x, s.ndim, s.x_dims, begin, s.y_dims, value);
     scene_end(&s, "pad");
 }
@@ -205,8 +194,6 @@ static void trilu_once(const struct moves *kernel, int round) {
         size_t at = (size_t)test_offset(index, dims, 3) * kernel->size;
         assert_memory_equal(y + at, kept ? x + at : zero, kernel->size);
     }
-    while (test_next(index, dims, 3))
-        ;
     kernel->trilu(x, x, outer, rows, columns, k, upper, row_start, row_jump, column_start);
     test_same_bytes(x, y, count, kernel->size, "trilu in place");
     test_free_all();
