@@ -398,7 +398,8 @@ static const struct rt_comm_driver loopback_driver = {.name = "cuda loopback",
 /* The first rank makes what all share. */
 static int loopback_open_place(struct rt *rt, rt_loopback *loop) {
     rt_meeting_place *place = loop->comm.rank == 0 ? meeting_place_open(loop->comm.size) : NULL;
-    RT_TRY(rt_end_collective(rt, loop->host, loop->host->driver->broadcast(loop->host, &place, sizeof place, 0)));
+    const int status = loop->host->driver->broadcast(loop->host, &place, sizeof place, 0);
+    if (status) return rt_fail_comm(rt, loop->host, status);
     loop->place = place;
     return place ? RT_OK : rt_fail(rt, RT_ERROR_SYSTEM, "out of memory");
 }

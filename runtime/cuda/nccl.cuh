@@ -163,7 +163,8 @@ static int nccl_init_world(struct rt *rt, rt_nccl *nccl, ncclConfig_t *config) {
     ncclResult_t result = ncclSuccess;
     if (rt->rank == 0) result = nccl->GetUniqueId(&id);
     if (result != ncclSuccess) return nccl_fail(rt, result);
-    RT_TRY(rt_end_collective(rt, rt->comm, rt->comm->driver->broadcast(rt->comm, &id, sizeof id, 0)));
+    const int status = rt->comm->driver->broadcast(rt->comm, &id, sizeof id, 0);
+    if (status) return rt_fail_comm(rt, rt->comm, status);
     config->blocking = 0;
     result = nccl->CommInitRankConfig(&nccl->world, rt->world, id, rt->rank, config);
     return nccl_settle(rt, nccl->world, result);
