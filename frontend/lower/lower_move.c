@@ -61,6 +61,10 @@ struct slice_lists {
 static struct amount slice_bound(struct lower *lower, const struct amount *bound, const struct amount *extent) {
     struct amount at = *bound;
     if (!bound->n && bound->offset < 0) at = amount_plus(lower->shared, extent, 1, bound);
+    if (bound->n && bound->least < 0) {
+        const int given = emit_amount(lower, bound), behind = emit2(lower, OP_Add, given, emit_amount(lower, extent));
+        at = lower_amount(lower, emit3(lower, OP_Where, emit_with(lower, OP_Less, given, 0), behind, given));
+    }
     const struct amount zero = amount_of_number(0);
     if (amount_at_most(lower->shared, extent, &at)) return *extent;
     if (!amount_at_most(lower->shared, &at, extent))
@@ -73,8 +77,6 @@ static int slice_counted(struct lower *lower, int x, int axis, const struct amou
                          int64_t step) {
     const struct amount extent = lower_extent(lower, x, axis);
     if (step < 0) return lower_unsupported(lower, "a negative step along a dimension whose size depends on data");
-    if ((start->n && start->least < 0) || (end->n && end->least < 0))
-        return lower_unsupported(lower, "a bound that depends on data and may be negative");
     const bool known = !start->n && start->offset >= 0;
     const struct amount first = known ? *start : slice_bound(lower, start, &extent);
     const struct amount last = slice_bound(lower, end, &extent);
@@ -145,10 +147,19 @@ int lower_slice_attributes(struct lower *lower) {
     return slice(lower, &lists);
 }
 
+/* Any integers: they are clamped to the extents. */
+static const struct amount *slice_bounds(struct lower *lower, int input, const char *what, int *n) {
+    const struct tensor bounds = lower_input(lower, input);
+    *n = (int)tensor_elements(&bounds);
+    const struct amount *amounts =
+        rt_dtype_is_float(bounds.dtype) ? NULL : amounts_of(lower->shared, lower->inputs[input]);
+    return amounts ? amounts : lower_amounts(lower, input, what, n);
+}
+
 int lower_slice(struct lower *lower) {
     struct slice_lists lists = {0};
-    if (!(lists.starts = lower_amounts(lower, 1, "starts", &lists.nstarts))) return -1;
-    if (!(lists.ends = lower_amounts(lower, 2, "ends", &lists.nends))) return -1;
+    if (!(lists.starts = slice_bounds(lower, 1, "starts", &lists.nstarts))) return -1;
+    if (!(lists.ends = slice_bounds(lower, 2, "ends", &lists.nends))) return -1;
     if (lower_has(lower, 3) && !(lists.axes = lower_known(lower, 3, "axes", &lists.naxes))) return -1;
     if (lower_has(lower, 4) && !(lists.steps = lower_known(lower, 4, "steps", &lists.nsteps))) return -1;
     return slice(lower, &lists);
