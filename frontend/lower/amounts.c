@@ -9,6 +9,22 @@
 
 enum { CONTENT = 256 /* bytes of a constant that are compared */ };
 
+static int64_t limited(int64_t value) {
+    return value < -AMOUNT_LIMIT ? -AMOUNT_LIMIT : value > AMOUNT_LIMIT ? AMOUNT_LIMIT : value;
+}
+
+static int64_t total(int64_t a, int64_t b) {
+    int64_t sum;
+    if (__builtin_add_overflow(a, b, &sum)) return a < 0 ? -AMOUNT_LIMIT : AMOUNT_LIMIT;
+    return limited(sum);
+}
+
+static int64_t times(int64_t a, int64_t b) {
+    int64_t product;
+    if (__builtin_mul_overflow(a, b, &product)) return (a < 0) == (b < 0) ? AMOUNT_LIMIT : -AMOUNT_LIMIT;
+    return limited(product);
+}
+
 static void key_of_attr(struct strbuf *key, const struct attr *attr) {
     strbuf_printf(key, "|%s:%lld:%.17g:%s", attr->key, (long long)attr->value, attr->number,
                   attr->text ? attr->text : "");
@@ -24,11 +40,60 @@ static const char *key_of_node(struct lowering *lowering, const struct node *nod
     return strbuf_text(&key);
 }
 
+/* Note [Counts of masks]
+ * Exporters select rows by a mask with NonZero, and compute how many there are, or the elements of these rows, as sums of
+ * the mask in other shapes. Their numbers are those that NonZero counts, times the elements of a row. */
+struct mask_count {
+    int mask;
+    int64_t times; /* each element of the mask is counted so often */
+};
+
+/* The elements of the operand that an Expand repeats each of, 0: an open number. */
+static int64_t repeats(const struct graph *graph, const struct node *expand) {
+    const struct tensor *in = &graph->tensors.at[expand->inputs[0]], *out = &graph->tensors.at[expand->outputs[0]];
+    int64_t times = 1;
+    for (int d = 0; d < out->ndim; d++) {
+        const int own = d - (out->ndim - in->ndim);
+        if (own >= 0 && in->dims[own] == out->dims[d]) continue;
+        if (open_is(graph->open, out->dims[d]) || out->dims[d] > AMOUNTS || times > AMOUNT_LIMIT / AMOUNTS) return 0;
+        times *= out->dims[d];
+    }
+    return times;
+}
+
+/* True if the node counts the true elements of a mask. */
+static bool counts_mask(const struct graph *graph, const struct node *node, struct mask_count *count) {
+    const struct tensor *sum = &graph->tensors.at[node->outputs[0]];
+    if (node->op->id != OP_ReduceSum || sum->dtype != RT_I64 || tensor_elements(sum) != 1) return false;
+    *count = (struct mask_count){node->inputs[0], 1};
+    for (;;) {
+        const struct tensor *tensor = &graph->tensors.at[count->mask];
+        const struct node *producer = tensor->producer < 0 ? NULL : &graph->nodes.at[tensor->producer];
+        const int from = producer && producer->ninputs ? producer->inputs[0] : -1;
+        const enum op_id op = from < 0 ? OP_NONE : producer->op->id;
+        const int64_t repeated = op == OP_Expand ? repeats(graph, producer) : 1;
+        if (op != OP_Reshape && op != OP_Expand && (op != OP_Cast || graph->tensors.at[from].dtype != RT_BOOL))
+            return tensor->dtype == RT_BOOL;
+        if (!repeated) return tensor->dtype == RT_BOOL;
+        count->times = times(count->times, repeated);
+        count->mask = from;
+    }
+}
+
+static const char *key_of_count(struct lowering *lowering, const struct mask_count *count, int64_t times) {
+    return arena_printf(lowering->arena, "%lld elements of %d", (long long)times,
+                        lowering->first_equal.at[count->mask]);
+}
+
 static const char *key_of_constant(struct lowering *lowering, const struct tensor *tensor, size_t bytes) {
     struct strbuf key = {.arena = lowering->arena};
     strbuf_printf(&key, "= %s", tensor_type(lowering->arena, tensor));
     for (size_t i = 0; i < bytes; i++) strbuf_printf(&key, " %02x", ((const unsigned char *)tensor->data)[i]);
     return strbuf_text(&key);
+}
+
+static const char *key_of_result(struct lowering *lowering, int output, const char *key) {
+    return arena_printf(lowering->arena, "%d %s", output, key);
 }
 
 /* The first tensor of the key, which is `tensor` if there was none. */
@@ -54,27 +119,13 @@ static void find_equal(struct lowering *lowering) {
     }
     for (; lowering->numbered < graph->nodes.n; lowering->numbered++) {
         const struct node *node = &graph->nodes.at[lowering->numbered];
-        const char *key = key_of_node(lowering, node);
+        struct mask_count count;
+        const char *key = counts_mask(graph, node, &count) ? key_of_count(lowering, &count, count.times)
+                                                           : key_of_node(lowering, node);
         for (int o = 0; o < node->noutputs; o++)
             lowering->first_equal.at[node->outputs[o]] =
-                first_of(lowering, arena_printf(lowering->arena, "%d %s", o, key), node->outputs[o]);
+                first_of(lowering, key_of_result(lowering, o, key), node->outputs[o]);
     }
-}
-
-static int64_t limited(int64_t value) {
-    return value < -AMOUNT_LIMIT ? -AMOUNT_LIMIT : value > AMOUNT_LIMIT ? AMOUNT_LIMIT : value;
-}
-
-static int64_t total(int64_t a, int64_t b) {
-    int64_t sum;
-    if (__builtin_add_overflow(a, b, &sum)) return a < 0 ? -AMOUNT_LIMIT : AMOUNT_LIMIT;
-    return limited(sum);
-}
-
-static int64_t times(int64_t a, int64_t b) {
-    int64_t product;
-    if (__builtin_mul_overflow(a, b, &product)) return (a < 0) == (b < 0) ? AMOUNT_LIMIT : -AMOUNT_LIMIT;
-    return limited(product);
 }
 
 static int64_t least_of(int64_t a, int64_t b) {
@@ -477,6 +528,18 @@ static void of_node(struct lowering *lowering, const struct node *node, struct a
             of_reduction(lowering, node, reductions[i].apply, y);
 }
 
+/* A multiple of the count of the mask that the counted one repeats, if there is a node with that count. */
+static bool of_count(struct lowering *lowering, int id, const struct node *node, struct amount *y) {
+    struct mask_count count;
+    if (!counts_mask(lowering->graph, node, &count) || count.times == 1) return false;
+    find_equal(lowering);
+    const int once = map_find(&lowering->equal, key_of_result(lowering, 0, key_of_count(lowering, &count, 1)));
+    if (once < 0 || once >= id) return false;
+    const struct amount zero = amount_of_number(0);
+    y[0] = amount_plus(lowering, &zero, count.times, &find(lowering, once, 0)[0]);
+    return true;
+}
+
 /* The amounts of the result of the tensor's node, or of a constant. Values that may overflow, and those of other types
  * and of several results, are roots. */
 static void of_tensor(struct lowering *lowering, int id, int depth, struct amount *y) {
@@ -487,6 +550,7 @@ static void of_tensor(struct lowering *lowering, int id, int depth, struct amoun
     if (tensor.kind == TENSOR_CONST) of_constant(lowering, id, &tensor, y);
     if (tensor.producer < 0) return;
     const struct node *node = &lowering->graph->nodes.at[tensor.producer];
+    if (of_count(lowering, id, node, y)) return;
     for (int i = 0; i < node->ninputs; i++)
         if (node->inputs[i] < 0 || !find(lowering, node->inputs[i], depth + 1)) return;
     if (node->noutputs != 1) return;

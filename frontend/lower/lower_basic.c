@@ -8,8 +8,16 @@
 
 #include "ir/expr/eval.h"
 
+/* PyTorch's exporter with dynamo=True and optimize=False (seen with 2.15) writes detach() as an Identity, of which the
+ * node's name alone tells. */
+static bool was_detach(const struct lower *lower) {
+    static const char name[] = "node_detach";
+    return lower->builder.graph->train && !lower_is_sequence(lower->inputs[0]) && lower_made_by(lower, "pytorch") &&
+           !strncmp(onnx_text(lower->node->name), name, sizeof name - 1);
+}
+
 int lower_identity(struct lower *lower) {
-    return lower_result(lower, lower->inputs[0]);
+    return lower_result(lower, was_detach(lower) ? emit1(lower, OP_Detach, lower->inputs[0]) : lower->inputs[0]);
 }
 
 /* In a program for training, evaluation drops nothing; in one for inference, every step drops. */
@@ -184,22 +192,6 @@ int lower_size(struct lower *lower) {
     return lower_result(lower, counted ? emit2(lower, OP_Mul, counted->count, size) : size);
 }
 
-/* Range over floats: the count is rounded up in double precision, as ONNX's reference does. */
-static int range_of_floats(struct lower *lower, enum rt_dtype dtype) {
-    double bound[3];
-    static const char *const what[] = {"start", "limit", "delta"};
-    for (int i = 0; i < 3; i++)
-        if (lower_known_float(lower, i, what[i], &bound[i]) < 0) return -1;
-    double count = ceil((bound[1] - bound[0]) / bound[2]);
-    if (!(bound[2] != 0) || isnan(count))
-        return lower_error(lower, 383, "invalid range from %g to %g by step %g", bound[0], bound[1], bound[2]);
-    if (count > 1 << 28) return lower_error(lower, 505, "a range of %g elements is too long", count);
-    int64_t n = count < 0 ? 0 : (int64_t)count;
-    double *values = ARENA_ARRAY(lower->arena, double, n + 1);
-    for (int64_t i = 0; i < n; i++) values[i] = bound[0] + (double)i * bound[2];
-    return constant(lower, dtype, 1, n, values, RT_F64);
-}
-
 /* Integers to a limit, or from a start, that depends on open sizes. */
 static int range_of_open(struct lower *lower, enum rt_dtype dtype, int64_t start, int64_t limit, int64_t delta) {
     struct open_sizes *open = lower->builder.graph->open;
@@ -211,6 +203,46 @@ static int range_of_open(struct lower *lower, enum rt_dtype dtype, int64_t start
     const int steps = delta == 1 ? places : emit_with(lower, OP_Mul, places, (double)delta);
     const int y = start ? emit2(lower, OP_Add, steps, emit_ints(lower, 1, &start, 0, NULL)) : steps;
     return emit_cast(lower, y, dtype);
+}
+
+/* The integer that a float input is: a constant, or the cast of one that is known up to open sizes. */
+static bool whole_number(struct lower *lower, int input, int64_t *value) {
+    struct graph *graph = lower->builder.graph;
+    const struct tensor tensor = lower_input(lower, input);
+    const struct node *producer = tensor.producer < 0 ? NULL : &graph->nodes.at[tensor.producer];
+    int n;
+    const int64_t *ints =
+        producer && producer->op->id == OP_Cast ? build_known_ints(graph, producer->inputs[0], &n) : NULL;
+    if (ints && n == 1) {
+        *value = ints[0];
+        return true;
+    }
+    if (tensor.kind != TENSOR_CONST || tensor_elements(&tensor) != 1) return false;
+    const double number = eval_load(tensor.data, tensor.dtype, 0).f;
+    *value = fabs(number) < 1 << 28 ? (int64_t)number : 0;
+    return (double)*value == number;
+}
+
+/* Range over floats: the count is rounded up in double precision, as ONNX's reference does. */
+static int range_of_floats(struct lower *lower, enum rt_dtype dtype) {
+    double bound[3];
+    static const char *const what[] = {"start", "limit", "delta"};
+    int64_t whole[3];
+    struct open_sizes *open = lower->builder.graph->open;
+    bool all = true;
+    for (int i = 0; i < 3 && all; i++) all = whole_number(lower, i, &whole[i]);
+    if (all && whole[2] && (open_is(open, whole[0]) || open_is(open, whole[1])) && !open_is(open, whole[2]))
+        return range_of_open(lower, dtype, whole[0], whole[1], whole[2]);
+    for (int i = 0; i < 3; i++)
+        if (lower_known_float(lower, i, what[i], &bound[i]) < 0) return -1;
+    double count = ceil((bound[1] - bound[0]) / bound[2]);
+    if (!(bound[2] != 0) || isnan(count))
+        return lower_error(lower, 383, "invalid range from %g to %g by step %g", bound[0], bound[1], bound[2]);
+    if (count > 1 << 28) return lower_error(lower, 505, "a range of %g elements is too long", count);
+    int64_t n = count < 0 ? 0 : (int64_t)count;
+    double *values = ARENA_ARRAY(lower->arena, double, n + 1);
+    for (int64_t i = 0; i < n; i++) values[i] = bound[0] + (double)i * bound[2];
+    return constant(lower, dtype, 1, n, values, RT_F64);
 }
 
 /* A limit that depends on data, of which no bound is known, is most often the number of tokens that an expert gets. */

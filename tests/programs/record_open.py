@@ -53,7 +53,7 @@ images (float[batch, 2, height, width] x, float[batch, 2, 3] theta, float[batch,
 # Numbers that exporters compute from a size: ranges that count down, also from floats and from a negative size, and a size rounded up.
 NUMBERS = """
 <ir_version: 10, opset_import: ["": 20]>
-numbers (float[batch, length] x) => (int64[] down, int64[] in_threes, int64[] between, int64[] even, int64[] thirds, float[] resized)
+numbers (float[batch, length] x) => (int64[] down, int64[] in_threes, int64[] between, int64[] even, int64[] thirds, float[] resized, float[] farther)
 <int64 zero = {0}, int64 one = {1}, int64 less = {-1}, int64 three = {3}, int64 threes = {-3}, float two = {2}, float negative = {-1},
  int64[1] all = {-1}, int64[1] zero_list = {0}, int64[1] one_list = {1}, int64[4] image = {1, 1, -1, 1}, int64[3] planes = {1, 1, 1}>
 {
@@ -61,6 +61,9 @@ numbers (float[batch, length] x) => (int64[] down, int64[] in_threes, int64[] be
     length = Gather (shape, one)
     down = Range (length, less, less)
     in_threes = Range (length, zero, threes)
+    before = Add (length, less)
+    before_float = Cast <to = 1> (before)
+    farther = Range (before_float, negative, negative)
     back = Neg (length)
     back_float = Cast <to = 1> (back)
     length_float = Cast <to = 1> (length)

@@ -30,6 +30,22 @@ MODELS = {
             tail = Slice(x, start, end, axis)
             doubled = Add(x, x) part = Slice(doubled, last, end, last)
         }""", {"x": floats(7, 3), "offsets": np.array([0, 2, 6, 6]), "start": np.array([-4], "i4"), "end": np.array([2 ** 31 - 1], "i4")}),
+    # y[mask] = layer(x[mask]): PyTorch's exporter computes the number of rows, and of their elements, as sums of the mask.
+    "foreign-02-masked-assignment": ("""
+        (float[7, 6] x, float[6, 6] w, float[6] gate) => (float[7, 6] y)
+        {
+            zero = Constant<value_float = 0.0>() zeros = Constant<value_ints = [0]>() one = Constant<value_ints = [1]>()
+            all = Constant<value_ints = [-1]>() many = Constant<value_ints = [9223372036854775807]>()
+            score = MatMul(x, gate) mask = Greater(score, zero)
+            places = NonZero(mask) places_turned = Transpose<perm = [1, 0]>(places) rows = GatherND(x, places_turned)
+            product = MatMul(rows, w) made = Relu(product)
+            shape = Shape(x) nothing = Expand(zero, shape)
+            column = Unsqueeze(mask, all) wide = Expand(column, shape) elements = NonZero(wide) at = Transpose<perm = [1, 0]>(elements)
+            flat = Reshape(mask, all) ones = Cast<to = 7>(flat) count = ReduceSum(ones, zeros)
+            others = Slice(shape, one, many, zeros) target = Concat<axis = 0>(count, others)
+            expanded = Expand(made, target) values = Reshape(expanded, all)
+            y = ScatterND(nothing, at, values)
+        }""", {"x": floats(7, 6), "w": floats(6, 6), "gate": floats(6)}),
 }
 
 

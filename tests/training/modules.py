@@ -135,6 +135,11 @@ def parameters(function, shape=VECTOR, **shapes):
     return Case(lambda: Function(function, **shapes), [shape])
 
 
+def straight_through(x):
+    """Rounded, with the gradient of what is not."""
+    return x + (x.round() - x).detach()
+
+
 def loss(function, *targets, width=CLASSES):
     return Case(lambda: After(nn.Linear(WIDTH, width), function), [VECTOR, *targets], True)
 
@@ -290,6 +295,7 @@ PARAMETERS = {
     "low rank": parameters(lambda m, x: x @ (m.a @ m.b), a=(WIDTH, 3), b=(3, WIDTH)),
     "used twice": parameters(lambda m, x: (x @ m.w).tanh() @ m.w, w=(WIDTH, WIDTH)),
     "transposed": parameters(lambda m, x: x @ m.w.t() + m.b.flatten(), w=(8, WIDTH), b=(2, 4)),
+    "detached": parameters(lambda m, x: straight_through(x @ m.w) * m.q + x @ m.w.detach().tanh(), w=(WIDTH, 8), q=(8,)),
     "a row of it": parameters(lambda m, x: x @ m.w + m.table[1], w=(WIDTH, 8), table=(3, 8)),
     "largest of it": parameters(lambda m, x: (x @ m.w) * m.q.amax(0), w=(WIDTH, 8), q=(3, 8)),
     "norm of it": parameters(lambda m, x: x @ m.w / m.w.norm(), w=(WIDTH, WIDTH)),
