@@ -1,5 +1,7 @@
 #include "ir/build.h"
 
+#include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "ir/dims.h"
@@ -12,7 +14,7 @@ enum {
     FOLD_QUANTISED_BYTES = 64 /* of stored integers of 8 bits that become a wider type: folding dequantises them */
 };
 
-static bool is_known(const struct graph *graph, int id) {
+bool build_is_known(const struct graph *graph, int id) {
     if (id < 0) return true;
     const struct tensor *tensor = &graph->tensors.at[id];
     if (tensor->kind == TENSOR_CONST) return true;
@@ -54,7 +56,7 @@ int build_fold(struct graph *graph, int id) {
     if (node->noutputs != 1 || !eval_can(node->op) || dequantises(graph, node)) return -1;
     const void *rounded = build_fold_rounded(graph, id);
     for (int i = 0; i < node->ninputs && !rounded; i++)
-        if (!is_known(graph, node->inputs[i])) return -1;
+        if (!build_is_known(graph, node->inputs[i])) return -1;
     if (build_has_open_extent(graph, node->outputs[0])) return -1;
     struct tensor out = graph->tensors.at[node->outputs[0]];
     int64_t most = node->op->id == OP_Expand ? FOLD_REPEATED_BYTES : FOLD_RESULT_BYTES;
@@ -64,6 +66,9 @@ int build_fold(struct graph *graph, int id) {
                                                        : eval_node(graph, id);
     return data ? graph_add_const(graph, out.name, out.dtype, out.ndim, out.dims, data) : -1;
 }
+
+/* Nodes whose result is one of their operands: what exporters write where a factor is 1, a shape stays as it is, or a
+ * condition is constant. */
 
 static bool same_shape(const struct tensor *tensor, const struct attr *shape) {
     return shape && shape->n == tensor->ndim &&
@@ -84,9 +89,7 @@ static const struct attr *find(const struct attr *attrs, int n, const char *key)
 
 /* True if the result would equal the first input. A Slice is the identity if its size equals the shape and its
  * steps are 1 wherever an extent exceeds 1 (a step of -1 reverses). */
-static bool does_nothing(const struct graph *graph, enum op_id op, const int *inputs, int ninputs,
-                         const struct attr *attrs, int n) {
-    const struct tensor *x = ninputs ? &graph->tensors.at[inputs[0]] : NULL;
+static bool moves_nothing(const struct tensor *x, enum op_id op, int ninputs, const struct attr *attrs, int n) {
     if (op == OP_Reshape || op == OP_Expand) return same_shape(x, find(attrs, n, "shape"));
     if (op == OP_Transpose) return is_identity_perm(find(attrs, n, "perm"));
     if (op == OP_Concat) return ninputs == 1;
@@ -98,20 +101,73 @@ static bool does_nothing(const struct graph *graph, enum op_id op, const int *in
     return true;
 }
 
-/* The input of the first of a chain of Reshapes: only the last shape matters. */
-static int before_reshapes(const struct graph *graph, int tensor) {
-    for (int p; (p = graph->tensors.at[tensor].producer) >= 0 && graph->nodes.at[p].op->id == OP_Reshape;)
-        tensor = graph->nodes.at[p].inputs[0];
+/* True if the operands are broadcast to the shape of operand k. */
+static bool has_shape_of(const struct graph *graph, const int *inputs, int ninputs, int k) {
+    const struct tensor *x = &graph->tensors.at[inputs[k]];
+    for (int i = 0; i < ninputs; i++) {
+        const struct tensor *other = &graph->tensors.at[inputs[i]];
+        if (other->ndim > x->ndim) return false;
+        for (int d = 1; d <= other->ndim; d++) {
+            const int64_t extent = other->dims[other->ndim - d];
+            if (extent != 1 && extent != x->dims[x->ndim - d]) return false;
+        }
+    }
+    return true;
+}
+
+/* True if all elements are known to be the number, whose sign counts where it is 0. A vector of the model is not looked
+ * at: a norm's scale of ones is what another model has other numbers for. */
+static bool is_number(const struct graph *graph, int id, double number) {
+    const struct tensor *t = &graph->tensors.at[id];
+    const int64_t n = tensor_elements(t);
+    if (!build_is_known(graph, id) || !n || (t->kind != TENSOR_CONST && n > 1)) return false;
+    const void *bytes = eval_bytes((struct graph *)graph, t);
+    for (int64_t i = 0; i < n; i++) {
+        const struct number value = eval_load(bytes, t->dtype, i);
+        if (value.is_float ? value.f != number || !signbit(value.f) != !signbit(number) : (double)value.i != number)
+            return false;
+    }
+    return true;
+}
+
+/* The operand that the result equals because another is the operator's unit, or a known condition; -1: none. */
+static int operand_of(const struct graph *graph, enum op_id op, int ninputs, const int *inputs) {
+    for (int k = 0; k < ninputs; k++)
+        if (inputs[k] < 0) return -1;
+    if (op == OP_Where)
+        for (int k = 1; k < 3; k++)
+            if (is_number(graph, inputs[0], k == 1) && has_shape_of(graph, inputs, 3, k)) return k;
+    for (int k = 0; ops[op].unit && ninputs == 2 && k < (ops[op].commutes ? 2 : 1); k++)
+        if (has_shape_of(graph, inputs, 2, k) && is_number(graph, inputs[1 - k], strtod(ops[op].unit, NULL))) return k;
+    return -1;
+}
+
+int build_same(const struct graph *graph, enum op_id op, int ninputs, const int *inputs, int nattrs,
+               const struct attr *attrs) {
+    if (!ninputs || moves_nothing(&graph->tensors.at[inputs[0]], op, ninputs, attrs, nattrs))
+        return ninputs ? inputs[0] : -1;
+    const int k = operand_of(graph, op, ninputs, inputs);
+    return k < 0 ? -1 : inputs[k];
+}
+
+/* What a Reshape or Cast can read in place of the tensor: of a chain of Reshapes only the last shape matters, and of a
+ * bool that was cast and is cast again only the last type. */
+static int source_of(const struct graph *graph, enum op_id op, int tensor) {
+    if (op != OP_Reshape && op != OP_Cast) return tensor;
+    for (const struct node *node; (node = made_by(graph, tensor, op));) {
+        if (op == OP_Cast && graph->tensors.at[node->inputs[0]].dtype != RT_BOOL) break;
+        tensor = node->inputs[0];
+    }
     return tensor;
 }
 
 int build(struct build *builder, enum op_id op, int ninputs, const int *inputs, int nattrs, const struct attr *attrs) {
     struct graph *graph = builder->graph;
     if (ninputs && inputs[0] < 0) return -1; /* after a diagnostic */
-    if (does_nothing(graph, op, inputs, ninputs, attrs, nattrs)) return inputs[0];
-    int source = op == OP_Reshape ? before_reshapes(graph, inputs[0]) : -1;
-    if (source >= 0) inputs = &source;
-    if (source >= 0 && does_nothing(graph, op, inputs, ninputs, attrs, nattrs)) return inputs[0];
+    int same = build_same(graph, op, ninputs, inputs, nattrs, attrs);
+    const int source = same < 0 && ninputs ? source_of(graph, op, inputs[0]) : -1;
+    if (source >= 0 && source != inputs[0]) inputs = &source, same = build_same(graph, op, 1, inputs, nattrs, attrs);
+    if (same >= 0) return same;
     const char *name = arena_printf(graph->arena, "%s.%s", builder->node, ops[op].name);
     int out = graph_add_tensor(graph, TENSOR_VALUE, name, RT_F32, 0, NULL);
     int id = graph_add_node(graph, &ops[op], builder->node, ninputs, inputs, 1, &out, nattrs, attrs);
@@ -219,7 +275,7 @@ int build_unit_sum(struct build *builder, int x) {
 }
 
 const int64_t *build_known_ints(struct graph *graph, int id, int *n) {
-    if (id < 0 || !is_known(graph, id)) return NULL;
+    if (id < 0 || !build_is_known(graph, id)) return NULL;
     const struct tensor *tensor = &graph->tensors.at[id];
     if (rt_dtype_is_float(tensor->dtype)) return NULL;
     *n = (int)tensor_elements(tensor);

@@ -1,7 +1,7 @@
 /* Adding nodes to a graph, with shape inference and constant folding.
  *
- * build() adds a core operator and returns the tensor of its result. It infers shape and type. Where the operator is
- * the identity (a Reshape to the same shape ...) it returns the operand, and where all inputs are known it returns a
+ * build() adds a core operator and returns the tensor of its result. It infers shape and type. Where the result
+ * equals an operand (a Reshape to the same shape, x * 1 ...) it returns that, and where all inputs are known it returns a
  * constant. So the importer and the passes need no special cases: arithmetic on shapes folds while it is built. */
 #ifndef IR_BUILD_H
 #define IR_BUILD_H
@@ -73,6 +73,14 @@ struct build_known *build_know(struct arena *arena);
 /* The reason why an untrusted text is no such expression of the n names; NULL: it is one. `rows`: it is for build_expr,
  * which takes assignments and needs a row for every operator and function; else it is for a row's own expression. */
 const char *build_expr_fault(struct arena *arena, const char *text, int n, const char *const *names, bool rows);
+
+/* True for constants, and for small weights that no step changes; also for -1. */
+bool build_is_known(const struct graph *graph, int tensor);
+
+/* The tensor that the result would equal, one of the inputs: of x * 1, a Reshape to the same shape, a choice by a known
+ * condition. -1: none. Used by build() and pass fold. */
+int build_same(const struct graph *graph, enum op_id op, int ninputs, const int *inputs, int nattrs,
+               const struct attr *attrs);
 
 /* Folds the node if all its inputs are known: returns the tensor id of the constant, or -1. Used by build() and pass
  * fold. */

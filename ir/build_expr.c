@@ -64,17 +64,6 @@ static struct number look_up(const void *env, const char *name) {
     return (struct number){true, scope->names[find_name(scope, name)].number, 0};
 }
 
-/* The chosen branch of a conditional whose condition is a constant, unless the result has a larger shape than that
- * branch, by broadcasting; else -1. */
-static int chosen(const struct build *builder, const int *args) {
-    const struct tensor *condition = &builder->graph->tensors.at[args[0]];
-    if (condition->kind != TENSOR_CONST || tensor_elements(condition) != 1) return -1;
-    const int by = eval_load(condition->data, condition->dtype, 0).i ? 1 : 2;
-    const struct tensor *taken = &builder->graph->tensors.at[args[by]],
-                        *other = &builder->graph->tensors.at[args[3 - by]];
-    return tensor_elements(other) == 1 && other->ndim <= taken->ndim && condition->ndim <= taken->ndim ? args[by] : -1;
-}
-
 /* A parsed expression, and the operator that computes its root: found when it is needed, since that of numbers alone
  * need not have one. */
 struct known_expr {
@@ -116,7 +105,6 @@ static int make(struct build *builder, const struct build_scope *scope, struct k
     if (e->kind == EXPR_NAME) return scope->names[find_name(scope, e->name)].tensor;
     for (int i = 0; i < e->nargs; i++)
         if ((args[i] = make(builder, scope, known->arg[i])) < 0) return -1;
-    if (e->kind == EXPR_CHOICE && chosen(builder, args) >= 0) return chosen(builder, args);
     return build(builder, row_known(builder->graph->arena, known), e->nargs, args, 0, NULL);
 }
 

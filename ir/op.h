@@ -82,6 +82,9 @@ struct op {
     bool onto;   /* the result is added to input 0, which has the result's layout: a partial sum if that is one */
     enum op_linear linear;
     bool commutes;    /* commutative: the two operands may be exchanged */
+    /* Second operand with which the result is the first operand, bit for bit: x + -0 and x - 0 are x for every x, while
+     * x + 0 makes 0 of -0. Integers have no -0. NULL: there is none. */
+    const char *unit;
     const char *fold; /* the equal reduction of row programs (ir/expr/row_program.h); NULL: none */
     enum neutral neutral;
     int whole; /* LINEAR_ALL: number of last inputs, such as conditions, that stay whole while the others are partial */

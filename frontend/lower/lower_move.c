@@ -302,7 +302,15 @@ static int gather_rows(struct lower *lower, int x, int index, int axis) {
     return rows;
 }
 
-/* A single known index becomes a slice, so that the parts of a fused query-key-value product are recognised. */
+/* True if the indices select all of that many, in order. */
+static bool selects_all(const int64_t *values, int n, int64_t extent) {
+    int i = 0;
+    while (i < n && values[i] == i) i++;
+    return i == n && n == extent;
+}
+
+/* A single known index becomes a slice, so that the parts of a fused query-key-value product are recognised; all, in
+ * order, become a reshape. */
 int lower_gather(struct lower *lower) {
     struct tensor x = lower_input(lower, 0), index = lower_input(lower, 1);
     const int64_t *values;
@@ -310,16 +318,18 @@ int lower_gather(struct lower *lower) {
     if (lower_axis(lower, lower_int(lower, "axis"), x.ndim, &axis) < 0) return -1;
     if (check_indices(lower, lower->inputs[1], x.dims[axis], &values, &n) < 0) return -1;
     const struct amount extent = lower_extent(lower, lower->inputs[0], axis);
-    if (!values || n != 1 || extent.n) {
+    const bool all = values && selects_all(values, n, x.dims[axis]);
+    if (!values || (n != 1 && !all) || extent.n) {
         const int at = index_type(lower, lower->inputs[1]);
         return lower_result(lower, gather_rows(lower, lower->inputs[0],
                                                lower_from_begin(lower, lower_masked_index(lower, at), &extent), axis));
     }
-    int piece = emit_piece(lower, lower->inputs[0], axis, values[0] < 0 ? values[0] + x.dims[axis] : values[0], 1, 1);
+    int piece = lower->inputs[0];
+    if (!all) piece = emit_piece(lower, piece, axis, values[0] < 0 ? values[0] + x.dims[axis] : values[0], 1, 1);
     int64_t shape[2 * RT_MAX_NDIM];
     int ndim = 0;
     for (int d = 0; d < axis; d++) shape[ndim++] = x.dims[d];
-    for (int d = 0; d < index.ndim; d++) shape[ndim++] = 1;
+    for (int d = 0; d < index.ndim; d++) shape[ndim++] = index.dims[d];
     for (int d = axis + 1; d < x.ndim; d++) shape[ndim++] = x.dims[d];
     return lower_result(lower, emit_reshape(lower, piece, ndim, shape));
 }
@@ -456,6 +466,90 @@ static int rows_of_counted(struct lower *lower, int index, int first, int64_t de
     return emit3(lower, OP_Where, emit_with(lower, OP_Less, at, 0), emit2(lower, OP_Add, at, extent), at);
 }
 
+/* True if every step-th of the values is the index along dimension d of an element of this shape. */
+static bool counts(const int64_t *values, int64_t step, int ndim, const int64_t *dims, int d) {
+    int64_t inner = 1, n = 1;
+    for (int i = 0; i < ndim; i++) n *= dims[i], inner *= i > d ? dims[i] : 1;
+    for (int64_t i = 0; i < n; i++)
+        if (values[i * step] != i / inner % dims[d]) return false;
+    return true;
+}
+
+static bool is_all(struct lower *lower, int tensor, int64_t number) {
+    int n;
+    const struct node *node;
+    while ((node = made_by(lower->builder.graph, tensor, OP_Expand)) ||
+           (node = made_by(lower->builder.graph, tensor, OP_Reshape)))
+        tensor = node->inputs[0];
+    const int64_t *values = build_known_ints(lower->builder.graph, tensor, &n);
+    for (int i = 0; values && i < n; i++)
+        if (values[i] != number) return false;
+    return values;
+}
+
+/* The dimension in which that of the producer's operand lies in the tensor, as both have the same elements before it;
+ * -1: it was divided or merged. */
+static int moved(const struct tensor *from, int d, const struct tensor *to) {
+    int64_t before = 1, reached = 1;
+    for (int i = 0; i < d; i++) before *= from->dims[i];
+    for (int i = 0; i < to->ndim; reached *= to->dims[i++])
+        if (reached == before && to->dims[i] == from->dims[d]) return i;
+    return -1;
+}
+
+/* The dimension along which the elements are 0, 1, ..; -1: none. */
+static int counted_dim(struct lower *lower, int tensor) {
+    struct graph *graph = lower->builder.graph;
+    const struct tensor *t = &graph->tensors.at[tensor];
+    const struct node *node = graph_producer(graph, tensor);
+    int n, d = -1;
+    if (node && node->op->id == OP_CumSum)
+        return attr_int(node, "exclusive", 0) && !attr_int(node, "reverse", 0) && is_all(lower, node->inputs[0], 1)
+                   ? (int)attr_int(node, "axis", 0)
+                   : -1;
+    if (node && (node->op->id == OP_Reshape || node->op->id == OP_Expand)) {
+        const struct tensor *from = &graph->tensors.at[node->inputs[0]];
+        d = counted_dim(lower, node->inputs[0]);
+        if (d < 0 || node->op->id == OP_Reshape) return d < 0 ? -1 : moved(from, d, t);
+        return from->dims[d] == t->dims[d + t->ndim - from->ndim] ? d + t->ndim - from->ndim : -1;
+    }
+    const int64_t *values = build_known_ints(graph, tensor, &n);
+    for (d = values ? t->ndim - 1 : -1; d >= 0 && !(t->dims[d] > 1 && counts(values, 1, t->ndim, t->dims, d));) d--;
+    return d;
+}
+
+/* The same of column j of an index: the dimension of the result along which it is 0, 1, .. */
+static int dim_of_column(struct lower *lower, int index, int j) {
+    struct graph *graph = lower->builder.graph;
+    const struct tensor *t = &graph->tensors.at[index];
+    const struct node *concat = made_by(graph, index, OP_Concat);
+    const int last = t->ndim - 1;
+    int n;
+    if (concat && attr_int(concat, "axis", 0) == last && concat->ninputs == t->dims[last])
+        return counted_dim(lower, concat->inputs[j]);
+    const int64_t *values = build_known_ints(graph, index, &n);
+    int d = values ? last - 1 : -1;
+    while (d >= 0 && !(t->dims[d] > 1 && counts(values + j, t->dims[last], last, t->dims, d))) d--;
+    return d;
+}
+
+/* The result of a GatherND whose indices select each element of x once, in order, or rows of such results: x in another
+ * shape. Where a mask is a function of two positions, exporters write mask[i, j] for i = 0, 1, .. of its rows and j = 0,
+ * 1, .. of its columns. -1: the indices are not known to do so. */
+static int gathered_whole(struct lower *lower, int x, int index) {
+    const struct tensor from = lower_tensor(lower, x), at = lower_tensor(lower, index);
+    int64_t shape[RT_MAX_NDIM];
+    if (at.dims[at.ndim - 1] != from.ndim) return -1;
+    for (int d = 0; d < at.ndim - 1; d++) shape[d] = 1;
+    for (int j = 0, before = -1; j < from.ndim; j++) {
+        if (from.dims[j] == 1) continue; /* every valid index is that of its only element */
+        const int d = dim_of_column(lower, index, j);
+        if (d <= before || at.dims[d] != from.dims[j]) return -1;
+        shape[d] = from.dims[j], before = d;
+    }
+    return emit_expand(lower, emit_reshape(lower, x, at.ndim - 1, shape), at.ndim - 1, at.dims);
+}
+
 int lower_gather_nd(struct lower *lower) {
     struct tensor x = lower_input(lower, 0), index = lower_input(lower, 1);
     int64_t batch = lower_int(lower, "batch_dims");
@@ -471,6 +565,8 @@ int lower_gather_nd(struct lower *lower) {
         at = emit_reshape(lower, at, index.ndim - 1, lower_tensor(lower, at).dims);
         return lower_result(lower, emit_gather(lower, lower->inputs[0], at, 0));
     }
+    const int whole = at < 0 || batch ? -1 : gathered_whole(lower, lower->inputs[0], at);
+    if (whole >= 0) return lower_result(lower, whole);
     return lower_result(lower, emit(lower, OP_GatherND, 2, (int[]){lower->inputs[0], at}, 2, attrs));
 }
 

@@ -290,8 +290,9 @@ static int copy_stored_outputs(struct graph *graph, struct diags *diags) {
         const struct tensor *seen = &graph->tensors.at[seen_tensor(graph, output)];
         struct build builder = {graph, diags, graph->output_names.at[i]};
         if (seen->kind != TENSOR_WEIGHT || !rt_dtype_is_float(seen->dtype)) continue;
-        const int copy = build2(&builder, OP_Mul, output, build_scalar(&builder, graph->tensors.at[output].dtype, 1));
-        if (copy < 0) return -1;
+        const int one = build_scalar(&builder, graph->tensors.at[output].dtype, 1);
+        int copy; /* build() would return the output itself */
+        if (build_many(&builder, OP_Mul, 2, (int[]){output, one}, 1, &copy, 0, NULL) < 0) return -1;
         graph->outputs.at[i] = copy;
     }
     return 0;
