@@ -71,6 +71,10 @@ bool op_multiplies_integers(const struct op *op) {
     return op->id == OP_IntMatMul || op->id == OP_IntConv;
 }
 
+bool op_is_of_experts(const struct op *op) {
+    return op->id == OP_ExpertMatMul || op->id == OP_DequantExpertMatMul;
+}
+
 int op_epilogue_first(const struct node *node) {
     return op_multiplies_integers(node->op) ? OP_INTEGER_INPUTS : 2;
 }
@@ -106,7 +110,8 @@ bool op_type_fits(char letter, enum rt_dtype dtype, enum rt_dtype *bound) {
     const enum rt_dtype only = op_letter_type(letter);
     if (only != RT_DTYPE_NONE) return dtype == only;
     switch (letter) {
-    case '.': return true;
+    case '.':
+    case 'c': return true;
     case 'w': return dtype == op_summed_in(*bound);
     case 'k':
         if (dtype == RT_I8) return *bound == RT_F32;

@@ -11,6 +11,7 @@
  *             q i8 or u8, independent of the others              i i32
  *             b bool           d f64            s f32            u u8             l i64
  *             w the type in which the floats are summed (op_summed_in)
+ *             c any, independent of the others, of stored weights: no pass converts it
  *             h the type of the letters before, or a 16-bit float if that is f32; k as h, or i8 if that is f32
  *             @ the type that attribute "to" names; with several outputs, "to" has one name for each
  *             e i32, or the type that attribute "to" names
@@ -144,6 +145,9 @@ int op_ring_tensors(const struct node *node, int tensors[4]);
 bool op_is_attention(const struct op *op);
 /* True for the products of integers that may have an epilogue, IntMatMul and IntConv. */
 bool op_multiplies_integers(const struct op *op);
+
+/* True for products by one of several matrices, those of experts: the last input has its index for each row. */
+bool op_is_of_experts(const struct op *op);
 /* The number of a product's inputs before the operands of its epilogue: 2, and of products of integers, which have
  * two zero points and a bias, 5. */
 enum { OP_INTEGER_BIAS = 4, OP_INTEGER_INPUTS };

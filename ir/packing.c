@@ -6,6 +6,7 @@
 /* True for weights (n,k) that the kernel converts in registers (Note [Products in groups] in
  * runtime/kernels/gemm_grouped.h): of 4 or 8 bits, with groups of whole 32-bit lanes. */
 static bool codes_fit_panels(const struct graph *graph, const struct node *node) {
+    if (node->inputs[2] < 0) return false;
     const struct tensor *x = &graph->tensors.at[node->inputs[0]], *w = &graph->tensors.at[node->inputs[1]],
                         *scale = &graph->tensors.at[node->inputs[2]];
     const enum rt_dtype codes = rt_dtype_by_name(attr_text(node, "codes", ""));

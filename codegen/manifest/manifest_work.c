@@ -96,8 +96,7 @@ static double times_touched(const struct work *work, int k) {
 }
 
 static bool is_of_experts(const struct node *node, int k) {
-    return (node->op->id == OP_ExpertMatMul || node->op->id == OP_DequantExpertMatMul) && k > 0 &&
-           k < node->ninputs - 1;
+    return op_is_of_experts(node->op) && k > 0 && k < node->ninputs - 1;
 }
 
 /* Few rows read the matrices of as many experts. */

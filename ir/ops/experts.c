@@ -4,8 +4,7 @@
 #include "ir/ops/grad.h"
 #include "ir/ops/ops.h"
 
-/* The index has the leading dimensions of the rows: an expert for each row. */
-static int check_rows(struct dims *dims, const struct tensor *rows, const struct tensor *index, const char **why) {
+int check_expert_rows(struct dims *dims, const struct tensor *rows, const struct tensor *index, const char **why) {
     bool fits = index->ndim == rows->ndim - 1;
     for (int d = 0; fits && d < index->ndim; d++) fits = index->dims[d] == rows->dims[d];
     return fits ? 0
@@ -15,30 +14,15 @@ static int check_rows(struct dims *dims, const struct tensor *rows, const struct
 
 DIMS_FN(dims_expert_matmul) {
     const char *text = attr_int(node, "trans_b", 0) ? "* k+, e+ n k, * -> * n" : "* k+, e+ k n, * -> * n";
-    if (check_rows(dims, input(graph, node, 0), input(graph, node, 2), why) < 0) return -1;
+    if (check_expert_rows(dims, input(graph, node, 0), input(graph, node, 2), why) < 0) return -1;
     return dims_bind_text(dims, text, graph, node, why);
-}
-
-DIMS_FN(dims_dequant_expert_matmul) {
-    const struct tensor *x = input(graph, node, 0), *w = input(graph, node, 1), *scales = input(graph, node, 2);
-    const enum rt_dtype codes = rt_dtype_by_name(attr_text(node, "codes", ""));
-    if ((codes != RT_U4 || w->dtype != RT_U8) && (codes != RT_I8 || w->dtype != RT_I8))
-        return refuse(dims, why, "codes are of type u4 or i8");
-    if (check_rows(dims, x, input(graph, node, 3), why) < 0 ||
-        dims_bind_text(dims, "* k^, e+ n c^, e+ n g^, * -> * n", graph, node, why) < 0)
-        return -1;
-    const int64_t k = x->dims[x->ndim - 1], groups = scales->dims[2];
-    dims->points = (double)(tensor_elements(x) * w->dims[1]);
-    if (w->dims[2] * 8 == k * rt_dtype_bits(codes) && groups > 0 && k % groups == 0) return 0;
-    return refuse(dims, why, "%s does not fit weights %s with %lld groups", tensor_type(dims->arena, x),
-                  tensor_type(dims->arena, w), (long long)groups);
 }
 
 DIMS_FN(dims_expert_weight_grad) {
     const struct tensor *x = input(graph, node, 0), *dy = input(graph, node, 1), *index = input(graph, node, 2);
     int64_t experts = attr_int(node, "experts", -1);
     struct operand *operand = dims->operand;
-    if (check_rows(dims, x, index, why) < 0 || check_rows(dims, dy, index, why) < 0) return -1;
+    if (check_expert_rows(dims, x, index, why) < 0 || check_expert_rows(dims, dy, index, why) < 0) return -1;
     if (experts < 0) return refuse(dims, why, "experts is not a number of experts");
     for (int d = 0; d < index->ndim; d++) {
         int row = dims_factor(dims, "r", d, index->dims[d], FACTOR_SUM);

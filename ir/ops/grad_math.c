@@ -62,7 +62,7 @@ GRAD(grad_dequant_matmul) {
                               "quantised weights and their scales cannot be trained");
         inputs[i] = node->inputs[i];
     }
-    return gradient->dx[0] = build(&gradient->builder, OP_DequantMatMul, node->ninputs, inputs, 4, attrs);
+    return gradient->dx[0] = build(&gradient->builder, node->op->id, node->ninputs, inputs, 4, attrs);
 }
 
 /* Sum over the last `n` dimensions from `axis` on, kept with extent 1. */

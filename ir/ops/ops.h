@@ -24,9 +24,9 @@ dims_hook dims_matmul, dims_unpack, dims_blocks, dims_dequant_matmul, dims_int_m
     dims_rope, dims_recurrence, dims_recurrence_grad, dims_sample_images, dims_sample_grad, dims_roi_pool,
     dims_roi_pool_grad, dims_reshape, dims_bit_cast, dims_sizes, dims_append, dims_transpose, dims_expand, dims_slice,
     dims_concat, dims_pad, dims_gather, dims_gather_grad, dims_gather_nd, dims_gather_elements, dims_scatter_elements,
-    dims_scatter_nd, dims_expert_matmul, dims_dequant_expert_matmul, dims_expert_weight_grad, dims_expert_dispatch,
-    dims_expert_combine, dims_conv, dims_conv_weight_grad, dims_pool, dims_max_pool_grad, dims_max_pool_places,
-    dims_fused, dims_rows, dims_columns, dims_same;
+    dims_scatter_nd, dims_expert_matmul, dims_expert_weight_grad, dims_expert_dispatch, dims_expert_combine, dims_conv,
+    dims_conv_weight_grad, dims_pool, dims_max_pool_grad, dims_max_pool_places, dims_fused, dims_rows, dims_columns,
+    dims_same;
 
 /* Attributes that become those of the rank's part: shape (of the output), size (rows), experts, group. */
 split_hook split_shape, split_slice, split_gather_grad, split_experts, split_conv;
@@ -39,6 +39,9 @@ eval_hook eval_matmul, eval_reduce, eval_sum_squares, eval_cumulate, eval_cumpro
 
 /* For dims_fn: formats the reason into *why and returns -1. */
 int refuse(struct dims *dims, const char **why, const char *format, ...) __attribute__((format(printf, 3, 4)));
+
+/* Checks that the index has the leading dimensions of the rows, an expert for each row: 0, or -1 with the reason. */
+int check_expert_rows(struct dims *dims, const struct tensor *rows, const struct tensor *index, const char **why);
 
 /* Binds the operands of an epilogue (ops.def, MatMul): the node's inputs from op_epilogue_first on. `dims` has the bare
  * product so far. contract.c */

@@ -78,49 +78,96 @@ static struct weight_factors weight_factors(struct dims *dims, const struct fact
 static int bind_scale(struct dims *dims, const struct graph *graph, const struct node *node, int input_index, int along,
                       const struct weight_factors *stored[2], const char **why) {
     const struct tensor *t = input(graph, node, input_index);
+    const int lead = input(graph, node, 1)->ndim - 2;
     struct operand *operand = &dims->operand[input_index];
-    operand->ndim = 2;
-    add_all(&operand->dim[!along], stored[!along], true);
-    if (stored[along]->groups >= 0) add_factor(&operand->dim[along], stored[along]->groups);
+    operand->ndim = lead + 2;
+    if (lead) operand->dim[0] = dims->operand[1].dim[0];
+    add_all(&operand->dim[lead + !along], stored[!along], true);
+    if (stored[along]->groups >= 0) add_factor(&operand->dim[lead + along], stored[along]->groups);
     if (dims_fits(dims, input_index, t)) return 0;
     return refuse(dims, why, "input %d, %s, does not fit the weights", input_index, tensor_type(dims->arena, t));
 }
 
-/* x (m.., k), weights (n, k) if trans_b, else (k, n), scales, zero points -> (m.., n). */
-DIMS_FN(dims_dequant_matmul) {
-    static const struct factor_names of_k = {"kg", "kb", "ke"}, of_n = {"ng", "nb", "ne"};
+/* What DequantMatMul and DequantExpertMatMul multiply by: matrices of codes, one or a stack. */
+struct stored_matrices {
+    enum rt_dtype codes;
+    bool turned, across;
+    int lead, along;   /* dimensions before those of a matrix; that of the two in which indices share scales */
+    int64_t extent[2]; /* of a stored matrix, in elements */
+    int64_t per_byte, groups;
+};
+
+static int check_stored(struct dims *dims, const struct graph *graph, const struct node *node,
+                        struct stored_matrices *m, const char **why) {
     const struct tensor *x = input(graph, node, 0), *w = input(graph, node, 1), *scale = input(graph, node, 2);
     const enum rt_dtype codes = rt_dtype_by_name(attr_text(node, "codes", ""));
-    const bool turned = attr_int(node, "trans_b", 0), across = attr_int(node, "across", 0);
-    const int along = turned != across; /* the dimension of stored weights in which indices share scales */
     const int bits = codes == RT_DTYPE_NONE ? 0 : rt_dtype_bits(codes);
     if (!bits || bits == 6 || (bits > 8 && rt_dtypes[codes].kind != RT_KIND_HALF))
         return refuse(dims, why, "no type of codes");
-    const int64_t per_byte = bits < 8 && w->dtype == RT_U8 ? 8 / bits : 1;
-    if (x->ndim < 1 || w->ndim != 2 || scale->ndim != 2 || (w->dtype != codes && per_byte == 1))
+    *m = (struct stored_matrices){codes, attr_int(node, "trans_b", 0), attr_int(node, "across", 0), w->ndim - 2};
+    m->along = m->turned != m->across;
+    m->per_byte = bits < 8 && w->dtype == RT_U8 ? 8 / bits : 1;
+    if (x->ndim < 1 || m->lead < 0 || m->lead > 1 || (scale && scale->ndim != w->ndim) ||
+        (w->dtype != codes && m->per_byte == 1) ||
+        (!scale && node->op->id == OP_DequantMatMul && input(graph, node, 3)))
         return refuse(dims, why, "the operands are no matrices of %s", rt_dtypes[codes].name);
-    const int64_t extent[] = {w->dims[0], w->dims[1] * per_byte}, groups = scale->dims[along];
-    const int64_t unit = along == 1 ? per_byte : 1;
-    if (x->dims[x->ndim - 1] != extent[turned] || groups < 1 || extent[along] % groups || extent[along] / groups % unit)
-        return refuse(dims, why, "%s does not fit weights %s with %lld groups", tensor_type(dims->arena, x),
-                      tensor_type(dims->arena, w), (long long)groups);
-    struct operand *in = &dims->operand[0], *weights = &dims->operand[1], *out = &dims->operand[dims->ninputs];
+    m->extent[0] = w->dims[m->lead], m->extent[1] = w->dims[m->lead + 1] * m->per_byte;
+    m->groups = scale ? scale->dims[m->lead + m->along] : 1;
+    const int64_t unit = m->along == 1 ? m->per_byte : 1, shared = m->extent[m->along];
+    if (x->dims[x->ndim - 1] == m->extent[m->turned] && m->groups >= 1 && shared % m->groups == 0 &&
+        shared / m->groups % unit == 0)
+        return 0;
+    return refuse(dims, why, "%s does not fit weights %s with %lld groups", tensor_type(dims->arena, x),
+                  tensor_type(dims->arena, w), (long long)m->groups);
+}
+
+/* Rows x (m.., k) and the result (m.., n). The first dimension of rows that a batch multiplies is that of the stack; of
+ * experts, the index has the dimensions of rows. */
+static int bind_rows(struct dims *dims, const struct graph *graph, const struct node *node, int stack,
+                     const char **why) {
+    const struct tensor *x = input(graph, node, 0), *w = input(graph, node, 1);
+    const bool experts = node->op->id == OP_DequantExpertMatMul;
+    struct operand *in = &dims->operand[0], *out = &dims->operand[dims->ninputs], *index = &dims->operand[3];
+    if (experts && check_expert_rows(dims, x, input(graph, node, 3), why) < 0) return -1;
+    if (!experts && stack >= 0 && (x->ndim < 2 || x->dims[0] != w->dims[0]))
+        return refuse(dims, why, "%s has no rows for each matrix of %s", tensor_type(dims->arena, x),
+                      tensor_type(dims->arena, w));
     in->ndim = out->ndim = x->ndim;
     for (int d = 0; d < x->ndim - 1; d++) {
-        dims_set(in, d, dims_factor(dims, "m", d, x->dims[d], FACTOR_PASS));
+        const bool batch = d == 0 && stack >= 0 && !experts;
+        dims_set(in, d, batch ? stack : dims_factor(dims, "m", d, x->dims[d], FACTOR_PASS));
         out->dim[d] = in->dim[d];
+        if (experts) index->dim[d] = in->dim[d];
     }
-    const struct weight_factors k = weight_factors(dims, &of_k, extent[turned], across ? 1 : groups,
-                                                   turned ? per_byte : 1, FACTOR_SUM),
-                                n = weight_factors(dims, &of_n, extent[!turned], across ? groups : 1,
-                                                   turned ? 1 : per_byte, FACTOR_PASS),
-                                *stored[2] = {turned ? &n : &k, turned ? &k : &n};
+    if (experts) index->ndim = x->ndim - 1;
+    return 0;
+}
+
+/* x (m.., k), weights (n, k) if trans_b, else (k, n), scales, zero points or index -> (m.., n). Stacks have a dimension
+ * e before these: a batch, or experts of which a rank gives zeros for rows of the others. */
+DIMS_FN(dims_dequant_matmul) {
+    static const struct factor_names of_k = {"kg", "kb", "ke"}, of_n = {"ng", "nb", "ne"};
+    const bool experts = node->op->id == OP_DequantExpertMatMul;
+    const struct tensor *x = input(graph, node, 0), *w = input(graph, node, 1);
+    struct stored_matrices m = {0};
+    if (check_stored(dims, graph, node, &m, why) < 0) return -1;
+    if (experts && !m.lead) return refuse(dims, why, "%s is no stack of matrices", tensor_type(dims->arena, w));
+    const int stack = m.lead ? dims_factor(dims, "e", -1, w->dims[0], experts ? FACTOR_SUM : FACTOR_PASS) : -1;
+    if (bind_rows(dims, graph, node, stack, why) < 0) return -1;
+    struct operand *in = &dims->operand[0], *weights = &dims->operand[1], *out = &dims->operand[dims->ninputs];
+    const struct weight_factors k = weight_factors(dims, &of_k, m.extent[m.turned], m.across ? 1 : m.groups,
+                                                   m.turned ? m.per_byte : 1, FACTOR_SUM),
+                                n = weight_factors(dims, &of_n, m.extent[!m.turned], m.across ? m.groups : 1,
+                                                   m.turned ? 1 : m.per_byte, FACTOR_PASS),
+                                *stored[2] = {m.turned ? &n : &k, m.turned ? &k : &n};
     add_all(&in->dim[x->ndim - 1], &k, true);
     add_all(&out->dim[x->ndim - 1], &n, true);
-    weights->ndim = 2;
-    for (int d = 0; d < 2; d++) add_all(&weights->dim[d], stored[d], false);
-    for (int i = 2; i < node->ninputs; i++)
-        if (input(graph, node, i) && bind_scale(dims, graph, node, i, along, stored, why) < 0) return -1;
+    weights->ndim = w->ndim;
+    if (m.lead) dims_set(weights, 0, stack);
+    for (int d = 0; d < 2; d++) add_all(&weights->dim[m.lead + d], stored[d], false);
+    if (experts) dims->points = (double)(tensor_elements(x) * m.extent[!m.turned]);
+    for (int i = 2; i < (experts ? 3 : node->ninputs); i++)
+        if (input(graph, node, i) && bind_scale(dims, graph, node, i, m.along, stored, why) < 0) return -1;
     return 0;
 }
 

@@ -213,11 +213,11 @@ static void place_families(const struct zero *z) {
     }
 }
 
-/* Codes of a matrix or table, or scales of a matrix. */
+/* Codes of matrices or a table, or scales of matrices. */
 static bool is_quantised(const struct zero *z, const struct node *node, int k) {
     const struct tensor *tensor = tensor_at(z, node->inputs[k]);
     return tensor_is_stored(tensor) && tensor_elements(tensor) >= ZERO_THRESHOLD &&
-           (node->op->id == OP_DequantMatMul
+           (node->op->id == OP_DequantMatMul || node->op->id == OP_DequantExpertMatMul
                 ? k > 0
                 : node->op->id == OP_Gather && k == 0 && rt_dtype_bytes(tensor->dtype) == 1);
 }

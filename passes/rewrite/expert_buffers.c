@@ -199,11 +199,15 @@ enum { NOT_ROWS = REWRITE_KEPT }; /* the node is no operator on rows */
 
 /* Each function returns the buffers of the node's result, NOT_ROWS, or -1 after a diagnostic. */
 static int convert_product(struct walk *walk, const struct node *node, int *number) {
-    const struct tensor *w = tensor_of(walk, node->inputs[1]);
-    const struct attr trans_b = attr_of_int("trans_b", attr_int(node, "trans_b", 0));
-    if (!(*number = routing_of(walk, node->inputs[2], w->dims[0]))) return NOT_ROWS;
-    const int x = buffer_of(walk, *number, node->inputs[0]);
-    return x < 0 ? -1 : build(&walk->builder, OP_MatMul, 2, (int[]){x, node->inputs[1]}, 1, &trans_b);
+    const bool stored = node->op->id == OP_DequantExpertMatMul;
+    const int last = node->ninputs - 1;
+    int inputs[4] = {-1, -1, -1, -1};
+    if (!(*number = routing_of(walk, node->inputs[last], tensor_of(walk, node->inputs[1])->dims[0]))) return NOT_ROWS;
+    for (int k = 1; k < last; k++) inputs[k] = node->inputs[k];
+    inputs[0] = buffer_of(walk, *number, node->inputs[0]);
+    return inputs[0] < 0 ? -1
+                         : build(&walk->builder, stored ? OP_DequantMatMul : OP_MatMul, stored ? 4 : 2, inputs,
+                                 node->nattrs, node->attrs);
 }
 
 /* A bias of each expert (experts, width), gathered for each row. */
@@ -275,6 +279,7 @@ static const struct {
     enum op_id op;
     int (*convert)(struct walk *walk, const struct node *node, int *number);
 } conversions[] = {{OP_ExpertMatMul, convert_product},
+                   {OP_DequantExpertMatMul, convert_product},
                    {OP_Gather, convert_gather},
                    {OP_Reshape, convert_reshape},
                    {OP_Slice, convert_slice}};
@@ -323,8 +328,9 @@ static int convert_node(void *env, int id) {
 static void find_products(struct walk *walk) {
     const struct graph *graph = walk->graph;
     GRAPH_EACH(graph, i, const struct node *node) {
-        if (node->op->id != OP_ExpertMatMul) continue;
-        const struct choice choice = {behind_views(walk, node->inputs[2]), tensor_of(walk, node->inputs[1])->dims[0]};
+        if (!op_is_of_experts(node->op)) continue;
+        const struct choice choice = {behind_views(walk, node->inputs[node->ninputs - 1]),
+                                      tensor_of(walk, node->inputs[1])->dims[0]};
         VEC_PUSH(graph->arena, &walk->choices, choice);
     }
 }

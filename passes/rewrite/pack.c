@@ -8,7 +8,7 @@
 static bool exclude_halves(const struct graph *graph, const struct uses *uses, bool *excluded) {
     bool found = false;
     GRAPH_EACH(graph, i, const struct node *node) {
-        if (node->op->id != OP_DequantMatMul) continue;
+        if (node->op->id != OP_DequantMatMul || node->inputs[2] < 0) continue;
         const int w = node->inputs[1], scale = node->inputs[2];
         if ((packing_possible(graph, uses, excluded, w) == RT_PLAIN) ==
             (packing_possible(graph, uses, excluded, scale) == RT_PLAIN))

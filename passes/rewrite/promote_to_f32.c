@@ -22,12 +22,13 @@ static bool is_single(const struct op *op) {
     return op->user && op_has_kernel(op, RT_F32) && !op_has_kernel(op, RT_F64);
 }
 
-/* True if a node that computes in f32 instead needs a cast of its input k. Letter d is f64 in any case. */
+/* True if a node that computes in f32 instead needs a cast of its input k. Letter d is f64 in any case, and c as it is
+ * stored. */
 static bool needs_cast(const struct graph *graph, const struct node *node, int k) {
     const int tensor = node->inputs[k];
-    if (is_half(graph, tensor)) return true;
-    return tensor >= 0 && is_single(node->op) && graph->tensors.at[tensor].dtype == RT_F64 &&
-           *op_input_letter(node->op, k) != 'd';
+    const char letter = *op_input_letter(node->op, k);
+    if (is_half(graph, tensor)) return letter != 'c';
+    return tensor >= 0 && is_single(node->op) && graph->tensors.at[tensor].dtype == RT_F64 && letter != 'd';
 }
 
 /* Adds a cast; `phase` is that of the node that needs it. */

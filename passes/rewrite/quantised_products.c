@@ -90,7 +90,7 @@ static int by_weights(struct build *builder, const struct node *node, const stru
     const enum rt_dtype real = tensor_of(builder->graph, node->inputs[0])->dtype;
     int scale = in_groups(builder, d->scale, d, turned), zero = -1;
     if (scale < 0) return REWRITE_KEPT;
-    scale = build_cast(builder, scale, real);
+    scale = build_cast(builder, scale, op_summed_in(real));
     double offset = 0;
     const struct tensor *z = d->zero < 0 ? NULL : tensor_of(builder->graph, d->zero);
     if (z && z->kind == TENSOR_CONST && tensor_elements(z) == 1) {

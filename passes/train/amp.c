@@ -98,9 +98,11 @@ static enum rt_dtype type_of(const struct caster *c, int tensor) {
     return tensor < 0 ? RT_DTYPE_NONE : c->builder.graph->tensors.at[tensor].dtype;
 }
 
-static bool is_ours(const struct caster *c, int tensor) {
-    enum rt_dtype dtype = type_of(c, tensor);
-    return dtype == RT_F32 || dtype == c->amp->dtype;
+/* True for operands of f32 or 16 bits that take the type in which the node computes: not of those whose letter names
+ * another. */
+static bool is_ours(const struct caster *c, const struct node *node, int k) {
+    const enum rt_dtype dtype = type_of(c, node->inputs[k]);
+    return (dtype == RT_F32 || dtype == c->amp->dtype) && !strchr("wc", *op_input_letter(node->op, k));
 }
 
 /* The type in which the node is to compute; NONE: it stays as it is. */
@@ -110,7 +112,7 @@ static enum rt_dtype wanted(const struct caster *c, const struct node *node) {
     if (node->op->id == OP_Cast) return RT_DTYPE_NONE;
     if (cast != AMP_PROMOTE) return cast == AMP_ALLOW ? c->amp->dtype : RT_F32;
     EACH_VALUE(node->inputs, node->ninputs, k, int tensor) {
-        if (!is_ours(c, tensor) || c->follows[tensor]) continue;
+        if (!is_ours(c, node, k) || c->follows[tensor]) continue;
         half = half || type_of(c, tensor) == c->amp->dtype;
         wide = wide || type_of(c, tensor) == RT_F32;
     }
@@ -135,7 +137,7 @@ static int cast_operands(struct caster *c, int id) {
     struct graph *graph = c->builder.graph;
     enum rt_dtype dtype = wanted(c, &graph->nodes.at[id]);
     for (int k = 0; dtype != RT_DTYPE_NONE && k < graph->nodes.at[id].ninputs; k++) {
-        if (!is_ours(c, graph->nodes.at[id].inputs[k])) continue;
+        if (!is_ours(c, &graph->nodes.at[id], k)) continue;
         int cast = as(c, graph->nodes.at[id].inputs[k], dtype);
         if (cast < 0) return -1;
         graph->nodes.at[id].inputs[k] = cast;

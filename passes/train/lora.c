@@ -255,6 +255,11 @@ static const char *module_of(const struct graph *graph, const struct node *node,
     return rt_has_suffix(name, end) ? arena_copy(graph->arena, name, strlen(name) - (sizeof end - 1)) : name;
 }
 
+const char *lora_module_of(const struct graph *graph, const struct node *node, int weight) {
+    const bool stack = graph->tensors.at[weight].ndim == 3;
+    return module_of(graph, node, &(struct product){.kind = stack ? LORA_STACK : LORA_LINEAR, .stored = weight});
+}
+
 const char *lora_list(const struct graph *graph, struct arena *arena) {
     struct strbuf out;
     struct product p;

@@ -93,6 +93,9 @@ struct lora_modules {
 struct lora_modules lora_modules_of(const struct graph *graph);
 struct lora_modules lora_modules_adapted(const struct graph *graph);
 
+/* The module of a node that multiplies by the weight, or gathers its rows, as lora_modules_of names it. */
+const char *lora_module_of(const struct graph *graph, const struct node *node, int weight);
+
 /* The module that an adapter is for: the one of its name, else the only one whose name ends with it, or with whose name
  * it ends. peft nests the adapters of a module's stacks in the order of its parameters, for which the order of the
  * products is taken. NULL: none, or several. */

@@ -12,12 +12,12 @@
  * stored once. A group is never cut by a rank, so ranks have parts of the whole's codes.
  *
  * In training the gradient of x reads the weights too, the other way, so they are not packed: weights of 16 bits are
- * operands of DequantMatMul with scales of 1, which widens them in blocks. Where --amp computes in their type, MatMul
+ * operands of DequantMatMul without scales, which widens them in blocks. Where --amp computes in their type, MatMul
  * takes them as they are.
  *
- * Stacks of experts, of whose matrices each row is multiplied by one, are quantised likewise: DequantExpertMatMul. Of
- * integers, k that is no multiple of the group stays as it is, with a remark, and so do stacks in training, for which
- * the target has no kernel or that a mesh axis `expert` divides. */
+ * Stacks of experts, of whose matrices each row is multiplied by one, or all rows by each, are weights likewise:
+ * DequantExpertMatMul, or a batch of DequantMatMul; also of 16 bits. Of integers, k that is no multiple of the group
+ * stays as it is, with a remark. */
 #include "passes/train/small_weights.h"
 
 #include <fnmatch.h>
@@ -131,22 +131,30 @@ struct walk {
     bool *matched;           /* per rule */
     struct map done;         /* tensor, rule and orientation -> index in `all` */
     VEC(struct small) all;
-    VEC(int) made;     /* weights, each before one that is made of it */
-    int left, experts; /* readers whose weights stay as they are: of another k, and of stacks */
-    const char *first_left, *first_experts;
+    VEC(int) made; /* weights, each before one that is made of it */
+    int left;      /* readers whose weights stay as they are: of another k */
+    const char *first_left;
 };
 
 static const struct tensor *tensor_of(const struct walk *walk, int tensor) {
     return &walk->builder.graph->tensors.at[tensor];
 }
 
-/* The rule for a weight that the node reads; NULL: none. */
+static bool matches(const char *glob, const char *name) {
+    return fnmatch(glob, name, 0) == 0;
+}
+
+/* The rule for a weight that the node reads, by its name, that of the node, or that of the module, as --lora names it,
+ * and its parameter; NULL: none. */
 static const struct small_weights_rule *rule_of(struct walk *walk, int weight, const struct node *node) {
+    struct graph *graph = walk->builder.graph;
     const struct small_weights_rule *found = NULL;
+    const char *module = lora_module_of(graph, node, weight);
+    const char *parameter = arena_printf(graph->arena, "%s.weight", module);
     for (int i = 0; i < walk->weights->rules.n; i++) {
         const struct small_weights_rule *rule = &walk->weights->rules.at[i];
-        if (rule->glob && fnmatch(rule->glob, tensor_of(walk, weight)->name, 0) != 0 &&
-            fnmatch(rule->glob, node->name, 0) != 0)
+        if (rule->glob && !matches(rule->glob, graph->tensors.at[weight].name) && !matches(rule->glob, node->name) &&
+            !matches(rule->glob, module) && !matches(rule->glob, parameter))
             continue;
         walk->matched[i] = true;
         found = rule;
@@ -229,11 +237,12 @@ static bool fits(struct walk *walk, int weight, int64_t k, const struct small_we
     return false;
 }
 
-static bool is_weight(const struct walk *walk, int tensor) {
+/* True for stored floats of two dimensions, or of up to `most`, that stay as they are. */
+static bool is_weight(const struct walk *walk, int tensor, int most) {
     const struct tensor *t = tensor_of(walk, tensor);
     if (walk->builder.graph->train && weight_is_trained(walk->context->training, walk->adapts, t)) return false;
-    return (t->kind == TENSOR_WEIGHT || t->kind == TENSOR_CONST) && t->ndim == 2 && rt_dtype_is_float(t->dtype) &&
-           t->mark != MARK_ADAPTER;
+    return (t->kind == TENSOR_WEIGHT || t->kind == TENSOR_CONST) && t->ndim >= 2 && t->ndim <= most &&
+           rt_dtype_is_float(t->dtype) && t->mark != MARK_ADAPTER;
 }
 
 /* 16-bit floats ---------------------------------------------------------------------------------------------------- */
@@ -279,42 +288,37 @@ static void find_replaced(struct walk *walk) {
     }
 }
 
-/* x times a matrix that is widened in blocks. */
-static int widened_product(struct walk *walk, const struct node *node, int half) {
-    struct build *builder = &walk->builder;
-    const struct tensor w = *tensor_of(walk, half), x = *tensor_of(walk, node->inputs[0]);
-    const bool turned = attr_int(node, "trans_b", 0) != 0;
-    const int64_t n = w.dims[!turned], dims[] = {turned ? n : 1, turned ? 1 : n};
-    float *ones = ARENA_ARRAY(builder->graph->arena, float, n + 1);
-    for (int64_t j = 0; j < n; j++) ones[j] = 1;
-    const int one = build_cast(builder, graph_add_const(builder->graph, "ones", RT_F32, 2, dims, ones), x.dtype);
-    const struct attr attrs[] = {attr_of_text("codes", rt_dtypes[w.dtype].name), attr_of_float("offset", 0),
-                                 attr_of_int("trans_b", turned)};
-    return one < 0 ? -1 : build(builder, OP_DequantMatMul, 3, (int[]){node->inputs[0], half, one}, 3, attrs);
+/* The node's product with matrices that are stored so, and widened in blocks. scale -1: ones. */
+static int stored_product(struct walk *walk, const struct node *node, const struct small *small,
+                          const struct small_weights_rule *rule, bool turned) {
+    const struct attr attrs[] = {attr_of_text("codes", rt_dtypes[rule->type->codes].name),
+                                 attr_of_float("offset", rule->type->offset), attr_of_int("trans_b", turned),
+                                 attr_of_int("rounded", 1)};
+    const bool experts = node->op->id == OP_ExpertMatMul, rounded = rule->rounded && small->scale >= 0 && !experts;
+    const int inputs[] = {node->inputs[0], small->codes, small->scale, experts ? node->inputs[2] : -1};
+    return build(&walk->builder, experts ? OP_DequantExpertMatMul : OP_DequantMatMul, 4, inputs, 3 + rounded, attrs);
 }
 
 /* True if the product's kernel widens weights of 16 bits. */
 static bool widens(const struct walk *walk, const struct node *node) {
-    if (tensor_of(walk, node->outputs[0])->dtype != RT_F32) return false;
-    if (node->op->id == OP_ExpertMatMul)
-        return mesh_axis(&walk->builder.graph->mesh, AXIS_EXPERT) < 0 && rewrite_takes_halves(walk->context, node->op);
-    return !walk->context->library_products &&
+    return tensor_of(walk, node->outputs[0])->dtype == RT_F32 && !walk->context->library_products &&
            packing_possible(walk->builder.graph, walk->uses, walk->excluded, node->inputs[1]) != RT_PLAIN;
 }
 
 static int half_product(struct walk *walk, const struct node *node, const struct small_weights_rule *rule) {
     const struct training *training = walk->builder.graph->train ? walk->context->training : NULL;
-    const bool widened = !training && widens(walk, node);
+    const bool computed = training && training->amp.text && training->amp.dtype == rule->type->codes;
+    const bool stack = tensor_of(walk, node->inputs[1])->ndim == 3, widened = !training && !stack && widens(walk, node);
     int half = half_of(walk, node->inputs[1], rule);
     if (half < 0) return REWRITE_KEPT;
-    if (training && node->op->id == OP_MatMul && (!training->amp.text || training->amp.dtype != rule->type->codes))
-        return widened_product(walk, node, half);
+    if (!computed && (training || stack))
+        return stored_product(walk, node, &(struct small){half, -1}, rule, attr_int(node, "trans_b", 0));
     if (!widened) half = build_cast(&walk->builder, half, tensor_of(walk, node->outputs[0])->dtype);
     if (half < 0) return -1;
     const int operands[] = {node->inputs[0], half, node->ninputs > 2 ? node->inputs[2] : -1};
     const int made = build(&walk->builder, node->op->id, node->ninputs, operands, node->nattrs, node->attrs);
     struct graph *graph = walk->builder.graph;
-    if (made >= 0 && rule->rounded && widened && node->op->id == OP_MatMul)
+    if (made >= 0 && rule->rounded && widened)
         attr_set(graph, &graph->nodes.at[tensor_of(walk, made)->producer], attr_of_int("rounded", 1));
     return made;
 }
@@ -329,32 +333,32 @@ static int half_rows(struct walk *walk, const struct node *node, const struct sm
 
 /* The pass --------------------------------------------------------------------------------------------------------- */
 
+/* True for products with a matrix, with the matrix of a stack that each row chooses, or with each of a stack. */
+static bool takes_stored(const struct walk *walk, const struct node *node) {
+    const struct tensor *x = tensor_of(walk, node->inputs[0]), *w = tensor_of(walk, node->inputs[1]);
+    if (node->op->id == OP_ExpertMatMul) return true;
+    if (node->ninputs != 2 || attr_int(node, "trans_a", 0)) return false;
+    return w->ndim == 2 || (x->ndim == 3 && x->dims[0] == w->dims[0]);
+}
+
 static int small_product(struct walk *walk, const struct node *node) {
     const int weight = node->inputs[1];
     const bool turned = attr_int(node, "trans_b", 0) != 0;
-    if (node->ninputs != 2 || !is_weight(walk, weight) || attr_int(node, "trans_a", 0)) return REWRITE_KEPT;
+    if (!is_weight(walk, weight, 3) || !takes_stored(walk, node)) return REWRITE_KEPT;
     const struct small_weights_rule *rule = rule_of(walk, weight, node);
     if (rule && is_half(rule->type)) return half_product(walk, node, rule);
-    if (!rule || !fits(walk, weight, tensor_of(walk, weight)->dims[turned], rule)) return REWRITE_KEPT;
-    const struct small small = small_of(walk, weight, rule, turned);
-    struct build *builder = &walk->builder;
-    /* scales stay as they are made: 16 bits would round them, and there is no kernel for 16 bits */
-    const enum rt_dtype given = tensor_of(walk, node->inputs[0])->dtype, dtype = given == RT_F64 ? RT_F64 : RT_F32;
-    const int scale = small.scale < 0 ? -1 : build_cast(builder, small.scale, dtype);
-    const int x = scale < 0 ? -1 : build_cast(builder, node->inputs[0], dtype);
-    const struct attr attrs[] = {attr_of_text("codes", rt_dtypes[rule->type->codes].name),
-                                 attr_of_float("offset", rule->type->offset), attr_of_int("trans_b", 1),
-                                 attr_of_int("rounded", 1)};
-    if (x < 0) return -1;
-    const int y = build(builder, OP_DequantMatMul, 4, (int[]){x, small.codes, scale, -1}, 3 + rule->rounded, attrs);
-    return y < 0 ? -1 : build_cast(builder, y, given);
+    if (!rule || !fits(walk, weight, extent_of(tensor_of(walk, weight), turned, 1), rule)) return REWRITE_KEPT;
+    struct small small = small_of(walk, weight, rule, turned);
+    if (small.scale >= 0)
+        small.scale = build_cast(&walk->builder, small.scale, op_summed_in(tensor_of(walk, node->inputs[0])->dtype));
+    return small.scale < 0 ? -1 : stored_product(walk, node, &small, rule, true);
 }
 
 /* Rows of a table: (codes - offset) * scale, in groups. */
 static int small_rows(struct walk *walk, const struct node *node) {
     struct build *builder = &walk->builder;
     const int table = node->inputs[0];
-    if (!is_weight(walk, table) || attr_int(node, "axis", 0)) return REWRITE_KEPT;
+    if (!is_weight(walk, table, 2) || attr_int(node, "axis", 0)) return REWRITE_KEPT;
     const struct tensor out = *tensor_of(walk, node->outputs[0]);
     const int64_t k = tensor_of(walk, table)->dims[1];
     const struct small_weights_rule *rule = rule_of(walk, table, node);
@@ -379,42 +383,13 @@ static int small_rows(struct walk *walk, const struct node *node) {
     return y < 0 ? -1 : build_cast(builder, y, out.dtype);
 }
 
-/* True if there is a kernel for stacks of integers, which has no gradient and which ranks that have some of the experts
- * do not use. */
-static bool takes_stacks(const struct walk *walk, const struct node *node) {
-    const struct target_kernel *kernels = walk->context->kernels;
-    return !walk->builder.graph->train && tensor_of(walk, node->outputs[0])->dtype == RT_F32 &&
-           !(kernels && kernels[OP_DequantExpertMatMul].missing) &&
-           mesh_axis(&walk->builder.graph->mesh, AXIS_EXPERT) < 0;
-}
-
-static int small_experts(struct walk *walk, const struct node *node) {
-    const struct tensor *w = tensor_of(walk, node->inputs[1]);
-    const struct small_weights_rule *rule = tensor_is_stored(w) ? rule_of(walk, node->inputs[1], node) : NULL;
-    const bool turned = attr_int(node, "trans_b", 0);
-    if (walk->builder.graph->train && weight_is_trained(walk->context->training, walk->adapts, w)) return REWRITE_KEPT;
-    if (rule && is_half(rule->type)) return half_product(walk, node, rule);
-    if (rule && !takes_stacks(walk, node) && !walk->experts++) walk->first_experts = w->name;
-    if (!rule || !takes_stacks(walk, node) || !fits(walk, node->inputs[1], extent_of(w, turned, 1), rule))
-        return REWRITE_KEPT;
-    const struct small small = small_of(walk, node->inputs[1], rule, turned);
-    if (small.scale < 0) return -1;
-    const struct attr attrs[] = {attr_of_text("codes", rt_dtypes[rule->type->codes].name),
-                                 attr_of_float("offset", rule->type->offset)};
-    return build(&walk->builder, OP_DequantExpertMatMul, 4,
-                 (int[]){node->inputs[0], small.codes, small.scale, node->inputs[2]}, 2, attrs);
-}
-
 static int made_small(void *env, int id) {
     struct walk *walk = env;
     const struct node node = walk->builder.graph->nodes.at[id];
-    int (*const become)(struct walk *, const struct node *) = node.op->id == OP_MatMul         ? small_product
-                                                              : node.op->id == OP_Gather       ? small_rows
-                                                              : node.op->id == OP_ExpertMatMul ? small_experts
-                                                                                               : NULL;
-    if (!become) return REWRITE_KEPT;
+    const bool product = node.op->id == OP_MatMul || node.op->id == OP_ExpertMatMul;
+    if (!product && node.op->id != OP_Gather) return REWRITE_KEPT;
     walk->builder.node = node.name;
-    const int result = become(walk, &node);
+    const int result = product ? small_product(walk, &node) : small_rows(walk, &node);
     if (result >= 0)
         walk->builder.graph->tensors.at[result].name = walk->builder.graph->tensors.at[node.outputs[0]].name;
     return result;
@@ -425,10 +400,11 @@ static int check_rules(const struct walk *walk) {
     for (int i = 0; i < walk->weights->rules.n; i++) {
         const char *glob = walk->weights->rules.at[i].glob;
         if (!walk->matched[i])
-            return diag_error(walk->builder.diags, 205, EXIT_USAGE, "--weight-dtype",
-                              glob ? "no %sweight of a product or table, nor its reader, has a name that %s matches"
-                                   : "the model has no %sweights of products or tables",
-                              walk->builder.graph->train ? "frozen " : "", glob);
+            return diag_error(
+                walk->builder.diags, 205, EXIT_USAGE, "--weight-dtype",
+                glob ? "no %sweight of a product or table, nor its reader or module, has a name that %s matches"
+                     : "the model has no %sweights of products or tables",
+                walk->builder.graph->train ? "frozen " : "", glob);
     }
     return 0;
 }
@@ -454,11 +430,5 @@ int pass_small_weights(struct graph *graph, const struct pass_context *context) 
         diag_remark(context->diags, graph->name,
                     "--weight-dtype: weights stay as they are whose inputs are no multiple of the group: %s%s",
                     walk.first_left, and_more(graph->arena, walk.left));
-    if (walk.experts)
-        diag_remark(
-            context->diags, graph->name,
-            "--weight-dtype: no products of experts with integers are in training, on this target or where ranks "
-            "divide the experts; their weights stay as they are: %s%s",
-            walk.first_experts, and_more(graph->arena, walk.experts));
     return 0;
 }

@@ -7,6 +7,7 @@
 
 #include <type_traits>
 
+#include "index.cuh"
 #include "mma.cuh"
 #include "rows.cuh"
 #include "window.cuh"
@@ -51,31 +52,74 @@ RT_ON_CALL int rt_unpack_codes(struct rt *rt, void *y, const uint8_t *x, enum rt
     return rt_points(rt, count, [=] __device__(int64_t i) { codes[i] = rt_packed_code(x, i, bits); });
 }
 
-/* Weights of kernels.h, rt_dequant_matmul: element (j, q) is that of column j of w(k,n). */
-template <class T> struct rt_stored_weights {
+/* Weights of kernels.h, rt_dequant_matmul: element (j, q) is that of column j of w(k,n), the first of a stack. */
+template <class S> struct rt_stored_weights {
     const uint8_t *codes, *zeros;
-    const T *scales;
+    const S *scales;
     int64_t k, n, groups, block; /* block: indices with one scale */
     enum rt_dtype type;
     int bits;
-    T offset;
+    S offset;
     int turned, across;
-    __device__ T operator()(int64_t j, int64_t q) const {
+    __device__ S operator()(int64_t j, int64_t q) const {
         const int64_t group = (across ? j : q) / block, other = across ? q : j;
         const int64_t at = turned == across ? group * (across ? k : n) + other : other * groups + group;
-        const T shift = zeros ? (T)rt_code_value_of(zeros[at], type) : offset;
-        return ((T)rt_stored_weight(codes, turned ? j * k + q : q * n + j, bits, type) - shift) * scales[at];
+        const S shift = zeros ? (S)rt_code_value_of(zeros[at], type) : offset;
+        const S code = (S)rt_stored_weight(codes, turned ? j * k + q : q * n + j, bits, type) - shift;
+        return scales ? code * scales[at] : code;
+    }
+    /* Matrix `i` of the stack. */
+    __device__ rt_stored_weights matrix(int64_t i) const {
+        rt_stored_weights of = *this;
+        const int64_t all = i * groups * (across ? k : n);
+        of.codes += i * k * n * bits / 8;
+        if (zeros) of.zeros += all;
+        if (scales) of.scales += all;
+        return of;
     }
 };
 
+template <class S>
+static inline rt_stored_weights<S> rt_stored_of(const void *weights, const S *scales, const void *zeros, int64_t k,
+                                                int64_t n, int64_t groups, enum rt_dtype type, enum rt_dtype codes,
+                                                double offset, int turned, int across) {
+    const int bits = type == codes && rt_dtype_bits(codes) < 8 ? 8 : rt_dtype_bits(codes);
+    const int64_t all = groups ? groups : 1, block = (across ? n : k) / all;
+    return {(const uint8_t *)weights,
+            (const uint8_t *)zeros,
+            scales,
+            k,
+            n,
+            all,
+            block,
+            codes,
+            bits,
+            (S)offset,
+            turned,
+            across};
+}
+
+/* `count` products of m rows of x, one after the other: product i with matrix of(i) of a stack of `matrices`. Its
+ * result is zeros if of(i) is `matrices`. */
+template <class E, class Of> struct rt_stored_products {
+    typename E::type *y;
+    const typename E::type *x;
+    rt_stored_weights<typename E::sum> w;
+    int64_t count, m, matrices;
+    Of of;
+};
+struct rt_each_matrix {
+    __device__ int64_t operator()(int64_t i) const { return i; }
+};
+
 /* Each element of y by a thread, in order of k. */
-template <class T>
-static inline int rt_stored_points(struct rt *rt, T *y, const T *x, int64_t m, const rt_stored_weights<T> &w) {
-    return rt_points(rt, m * w.n, [=] __device__(int64_t p) {
-        const int64_t i = p / w.n, j = p % w.n;
-        T sum = 0;
-        for (int64_t q = 0; q < w.k; q++) sum += x[i * w.k + q] * w(j, q);
-        y[p] = sum;
+template <class E, class Of> static inline int rt_stored_points(struct rt *rt, const rt_stored_products<E, Of> &call) {
+    return rt_points(rt, call.count * call.m * call.w.n, [=] __device__(int64_t p) {
+        const int64_t row = p / call.w.n, j = p % call.w.n, i = call.of(row / call.m);
+        const auto w = call.w.matrix(i);
+        typename E::sum sum = 0;
+        for (int64_t q = 0; i < call.matrices && q < w.k; q++) sum += E::load(call.x[row * w.k + q]) * w(j, q);
+        call.y[p] = E::store(sum);
     });
 }
 
@@ -99,50 +143,48 @@ static inline int64_t rt_few_columns(int64_t n) {
 }
 
 /* Few rows of x, for which memory is read as fast as it can be: a warp computes RT_FEW_COLUMNS columns of ROWS rows,
- * and its threads read weights and x side by side. Sums are in an order that depends on k alone. */
-struct rt_few_rows {
-    float *y;
-    const float *x;
-    rt_stored_weights<float> w; /* turned, and not across */
-    int m, k, n, groups, block;
-    int sign; /* the bit of the sign of codes */
-};
-
-template <int BITS, int ROWS> static __global__ void rt_few_rows_kernel(rt_few_rows call) {
+ * and its threads read weights and x side by side. Weights are turned, and not across. Sums are in an order that
+ * depends on k alone. */
+template <int BITS, int ROWS, class E, class Of>
+static __global__ void rt_few_rows_kernel(rt_stored_products<E, Of> call) {
     using codes = rt_word_of_codes<BITS>;
+    using T = typename E::type;
     constexpr int columns = RT_FEW_COLUMNS;
-    const int across = (call.n + columns - 1) / columns, tiles = across * ((call.m + ROWS - 1) / ROWS);
+    const int m = (int)call.m, k = (int)call.w.k, n = (int)call.w.n, block = (int)call.w.block;
+    const int sign = call.w.type == RT_I4 ? 8 : call.w.type == RT_I8 ? 128 : 0; /* the bit of the sign of codes */
+    const int across = (n + columns - 1) / columns, down = (m + ROWS - 1) / ROWS;
     const int warps = (int)(blockDim.x / RT_WARP);
-    for (int tile = (int)blockIdx.x * warps + (int)threadIdx.x / RT_WARP; tile < tiles;
+    for (int tile = (int)blockIdx.x * warps + (int)threadIdx.x / RT_WARP; tile < across * down * (int)call.count;
          tile += (int)gridDim.x * warps) {
-        const int row = tile / across * ROWS, column = tile % across * columns;
+        const int product = tile / (across * down), row = tile / across % down * ROWS, column = tile % across * columns;
+        const int64_t matrix = call.of(product), first = (int64_t)product * m;
+        const rt_stored_weights<float> w = call.w.matrix(matrix);
         float sum[ROWS][columns] = {};
 #pragma unroll 2
-        for (int q = rt_lane() * codes::count; q < call.k; q += RT_WARP * codes::count) {
-            const int group = q / call.block;
-            rt_vector<float, codes::count> x[ROWS];
+        for (int q = rt_lane() * codes::count; q < (matrix < call.matrices ? k : 0); q += RT_WARP * codes::count) {
+            const int group = q / block;
+            rt_vector<T, codes::count> x[ROWS];
 #pragma unroll
             for (int r = 0; r < ROWS; r++) {
-                const int line = row + r < call.m ? row + r : row;
-                x[r] = rt_get_vector<codes::count>(call.x + (int64_t)line * call.k + q);
+                const int64_t line = first + (row + r < m ? row + r : row);
+                x[r] = rt_get_vector<codes::count>(call.x + line * k + q);
             }
 #pragma unroll
             for (int c = 0; c < columns; c++) {
-                const int j = column + c < call.n ? column + c : column;
-                const int64_t at = (int64_t)j * call.groups + group;
-                const codes w = {rt_get_vector<codes::count * BITS / 32>(
-                    (const uint32_t *)(call.w.codes + ((int64_t)j * call.k + q) * BITS / 8))};
-                const float shift =
-                    call.w.zeros ? rt_code_value_of(call.w.zeros[at], call.w.type) : (float)call.w.offset;
+                const int j = column + c < n ? column + c : column;
+                const int64_t at = j * w.groups + group;
+                const codes word = {rt_get_vector<codes::count * BITS / 32>(
+                    (const uint32_t *)(w.codes + ((int64_t)j * k + q) * BITS / 8))};
+                const float shift = w.zeros ? rt_code_value_of(w.zeros[at], w.type) : w.offset;
                 float part[ROWS] = {};
 #pragma unroll
                 for (int i = 0; i < codes::count; i++) {
-                    const float value = w.value(i, call.sign, call.w.type == RT_F16) - shift;
+                    const float value = word.value(i, sign, w.type == RT_F16) - shift;
 #pragma unroll
-                    for (int r = 0; r < ROWS; r++) part[r] += x[r].at[i] * value;
+                    for (int r = 0; r < ROWS; r++) part[r] += E::load(x[r].at[i]) * value;
                 }
 #pragma unroll
-                for (int r = 0; r < ROWS; r++) sum[r][c] += part[r] * call.w.scales[at];
+                for (int r = 0; r < ROWS; r++) sum[r][c] += w.scales ? part[r] * w.scales[at] : part[r];
             }
         }
 #pragma unroll
@@ -150,95 +192,120 @@ template <int BITS, int ROWS> static __global__ void rt_few_rows_kernel(rt_few_r
 #pragma unroll
             for (int c = 0; c < columns; c++) {
                 const float all = rt_row_fold<RT_WARP>(sum[r][c], rt_sum_of());
-                if (rt_lane() == 0 && row + r < call.m && column + c < call.n)
-                    call.y[(int64_t)(row + r) * call.n + column + c] = all;
+                if (rt_lane() == 0 && row + r < m && column + c < n)
+                    call.y[(first + row + r) * n + column + c] = E::store(all);
             }
     }
 }
 
-template <int BITS> static inline int rt_multiply_few_rows(struct rt *rt, const rt_few_rows &call) {
+template <int BITS, class E, class Of>
+static inline int rt_multiply_few_rows(struct rt *rt, const rt_stored_products<E, Of> &call) {
     constexpr int warps = 8; /* of a block */
-    const int64_t rows = call.m == 1 ? 1 : 4, tiles = rt_few_columns(call.n) * ((call.m + rows - 1) / rows);
-    void (*kernel)(rt_few_rows) = call.m == 1 ? rt_few_rows_kernel<BITS, 1> : rt_few_rows_kernel<BITS, 4>;
-    return rt_launch(rt, kernel, (tiles + warps - 1) / warps, warps * RT_WARP, call);
+    const int64_t rows = call.m == 1 ? 1 : 4, tiles = rt_few_columns(call.w.n) * ((call.m + rows - 1) / rows);
+    void (*kernel)(rt_stored_products<E, Of>) =
+        call.m == 1 ? rt_few_rows_kernel<BITS, 1, E, Of> : rt_few_rows_kernel<BITS, 4, E, Of>;
+    return rt_launch(rt, kernel, (call.count * tiles + warps - 1) / warps, warps * RT_WARP, call);
 }
 
-/* Many rows: a thread block computes a tile of y from tiles of x and of weights that it has dequantised. */
-template <int ROWS, int COLUMNS, int DEPTH>
-static __global__ void rt_stored_tiles_kernel(float *y, const float *x, int64_t m, rt_stored_weights<float> w) {
-    constexpr int pitch = DEPTH + 1;
-    __shared__ float left[ROWS * pitch], right[COLUMNS * pitch];
-    const int64_t across = (w.n + COLUMNS - 1) / COLUMNS, tiles = across * ((m + ROWS - 1) / ROWS);
+/* Many rows: a thread block computes a tile of y from tiles of x and of weights that it has dequantised, in the type of
+ * x. */
+template <int ROWS, int COLUMNS, int DEPTH, class E, class Of>
+static __global__ void rt_stored_tiles_kernel(rt_stored_products<E, Of> call) {
+    using T = typename E::type;
+    constexpr int pitch = DEPTH + (sizeof(T) == sizeof(float) ? 1 : 8); /* lines of 16 bits are aligned to 16 bytes */
+    alignas(16) __shared__ T left[ROWS * pitch], right[COLUMNS * pitch];
+    const int64_t m = call.m, n = call.w.n, k = call.w.k;
+    const int64_t across = (n + COLUMNS - 1) / COLUMNS, down = (m + ROWS - 1) / ROWS;
     const int first = (int)threadIdx.x / RT_WARP * RT_TILE_ROWS; /* of the warp's rows */
-    for (int64_t tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
-        const int64_t row = tile / across * ROWS, column = tile % across * COLUMNS;
+    for (int64_t tile = blockIdx.x; tile < across * down * call.count; tile += gridDim.x) {
+        const int64_t row = tile / across % down * ROWS, column = tile % across * COLUMNS;
+        const int64_t product = tile / (across * down);
+        const auto w = call.w.matrix(call.of(product));
+        const T *x = call.x + product * m * k;
         float sums[COLUMNS / RT_TILE_COLUMNS][4] = {};
-        for (int64_t q = 0; q < w.k; q += DEPTH) {
+        for (int64_t q = 0; q < k; q += DEPTH) {
             __syncthreads(); /* the last tiles have been read */
             for (int at = (int)threadIdx.x; at < ROWS * DEPTH; at += (int)blockDim.x) {
                 const int i = at / DEPTH, p = at % DEPTH;
-                left[i * pitch + p] = row + i < m && q + p < w.k ? x[(row + i) * w.k + q + p] : 0;
+                left[i * pitch + p] = row + i < m && q + p < k ? x[(row + i) * k + q + p] : E::store(0);
             }
             for (int at = (int)threadIdx.x; at < COLUMNS * DEPTH; at += (int)blockDim.x) {
                 const int j = w.turned ? at / DEPTH : at % COLUMNS, p = w.turned ? at % DEPTH : at / COLUMNS;
-                right[j * pitch + p] = column + j < w.n && q + p < w.k ? w(column + j, q + p) : 0;
+                right[j * pitch + p] = E::store(column + j < n && q + p < k ? w(column + j, q + p) : 0);
             }
             __syncthreads();
-            rt_tile_product(rt_plain<float>(), sums, rt_lines_of_tile<float>{left + first * pitch, pitch},
-                            rt_lines_of_tile<float>{right, pitch}, DEPTH);
+            rt_tile_product(E(), sums, rt_lines_of_tile<T>{left + first * pitch, pitch},
+                            rt_lines_of_tile<T>{right, pitch}, DEPTH);
         }
-        for (int n = 0; n < COLUMNS / RT_TILE_COLUMNS; n++)
+        for (int c = 0; c < COLUMNS / RT_TILE_COLUMNS; c++)
             for (int i = 0; i < 4; i++) {
-                const int64_t r = row + first + rt_tile_row(i), c = column + n * RT_TILE_COLUMNS + rt_tile_column(i);
-                if (r < m && c < w.n) y[r * w.n + c] = sums[n][i];
+                const int64_t r = row + first + rt_tile_row(i), j = column + c * RT_TILE_COLUMNS + rt_tile_column(i);
+                if (r < m && j < n) call.y[(product * m + r) * n + j] = E::store(sums[c][i]);
             }
     }
 }
 
-static inline int rt_stored_tiles(struct rt *rt, float *y, const float *x, int64_t m,
-                                  const rt_stored_weights<float> &w) {
+template <class E, class Of> static inline int rt_stored_tiles(struct rt *rt, const rt_stored_products<E, Of> &call) {
     constexpr int rows = 64, columns = 64;
-    return rt_launch(rt, rt_stored_tiles_kernel<rows, columns, 32>,
-                     (m + rows - 1) / rows * ((w.n + columns - 1) / columns), rows / RT_TILE_ROWS * RT_WARP, y, x, m,
-                     w);
+    return rt_launch(rt, rt_stored_tiles_kernel<rows, columns, 32, E, Of>,
+                     call.count * ((call.m + rows - 1) / rows) * ((call.w.n + columns - 1) / columns),
+                     rows / RT_TILE_ROWS * RT_WARP, call);
 }
 
-template <class T>
-RT_FAMILY int rt_dequant_matmul(struct rt *rt, T *y, const T *x, const void *weights, const T *scale, const void *zeros,
-                                int64_t m, int64_t k, int64_t n, int64_t groups, enum rt_dtype type,
-                                enum rt_dtype codes, double offset, int turned, int across) {
-    const int bits = type == codes && rt_dtype_bits(codes) < 8 ? 8 : rt_dtype_bits(codes);
-    const int64_t all = groups ? groups : 1, block = (across ? n : k) / all;
-    const rt_stored_weights<T> w = {(const uint8_t *)weights,
-                                    (const uint8_t *)zeros,
-                                    scale,
-                                    k,
-                                    n,
-                                    all,
-                                    block,
-                                    codes,
-                                    bits,
-                                    (T)offset,
-                                    turned,
-                                    across};
-    if constexpr (std::is_same_v<T, float>) {
-        const int at_once = bits == 4 ? 8 : 4;
-        const bool fits = turned && !across && k % at_once == 0 && block % at_once == 0 && k < INT_MAX / 2 &&
-                          rt_few_columns(n) * m < INT_MAX / 2 && (uintptr_t)x % RT_VECTOR_BYTES == 0 &&
-                          (uintptr_t)weights % 8 == 0;
-        const rt_few_rows few = {
-            y, x, w, (int)m, (int)k, (int)n, (int)all, (int)block, codes == RT_I4 ? 8 : codes == RT_I8 ? 128 : 0};
-        if (fits && m <= RT_FEW_ROWS && (codes == RT_I4 || codes == RT_U4) && bits == 4)
-            return rt_multiply_few_rows<4>(rt, few);
-        if (fits && m <= RT_FEW_ROWS && (codes == RT_I8 || codes == RT_U8)) return rt_multiply_few_rows<8>(rt, few);
-        if (fits && m <= RT_FEW_ROWS && (codes == RT_BF16 || codes == RT_F16)) return rt_multiply_few_rows<16>(rt, few);
-        return rt_stored_tiles(rt, y, x, m, w);
-    } else
-        return rt_stored_points(rt, y, x, m, w);
+template <class E, class Of>
+static inline int rt_multiply_stored(struct rt *rt, const rt_stored_products<E, Of> &call) {
+    if constexpr (std::is_same_v<typename E::sum, float>) {
+        const auto &w = call.w;
+        const int at_once = w.bits == 4 ? 8 : 4;
+        const bool few = call.m <= RT_FEW_ROWS && w.turned && !w.across && w.k % at_once == 0 &&
+                         w.block % at_once == 0 && w.k < INT_MAX / 2 &&
+                         rt_few_columns(w.n) * call.m * call.count < INT_MAX / 2 &&
+                         (uintptr_t)call.x % RT_VECTOR_BYTES == 0 && (uintptr_t)w.codes % 8 == 0;
+        if (few && (w.type == RT_I4 || w.type == RT_U4) && w.bits == 4) return rt_multiply_few_rows<4>(rt, call);
+        if (few && (w.type == RT_I8 || w.type == RT_U8)) return rt_multiply_few_rows<8>(rt, call);
+        if (few && (w.type == RT_BF16 || w.type == RT_F16)) return rt_multiply_few_rows<16>(rt, call);
+        if constexpr (std::is_same_v<Of, rt_each_matrix>) return rt_stored_tiles(rt, call);
+    }
+    return rt_stored_points(rt, call);
 }
 
-#define RT_CUDA_DEQUANT(T, s) RT_NAME(rt_dequant_matmul_##s, rt_dequant_matmul<T>)
+template <class E, class T = typename E::type, class S = typename E::sum>
+RT_FAMILY int rt_dequant_matmul(struct rt *rt, T *y, const T *x, const void *weights, const S *scales,
+                                const void *zeros, int64_t batch, int64_t m, int64_t k, int64_t n, int64_t groups,
+                                enum rt_dtype type, enum rt_dtype codes, double offset, int turned, int across) {
+    return rt_multiply_stored(rt,
+                              rt_stored_products<E, rt_each_matrix>{y,
+                                                                    x,
+                                                                    rt_stored_of(weights, scales, zeros, k, n, groups,
+                                                                                 type, codes, offset, turned, across),
+                                                                    batch,
+                                                                    m,
+                                                                    batch,
+                                                                    {}});
+}
+
+/* Of many rows each reads its expert's weights anew: no tiles, and no tensor cores yet. */
+template <class E, class T = typename E::type, class S = typename E::sum>
+RT_FAMILY int rt_dequant_expert_matmul(struct rt *rt, T *y, const T *x, const void *weights, const S *scales,
+                                       const void *indices, int is_64, int64_t count, int64_t experts, int64_t k,
+                                       int64_t n, int64_t groups, enum rt_dtype type, enum rt_dtype codes,
+                                       double offset, int turned, int across, int64_t start, int64_t total) {
+    return rt_multiply_stored(
+        rt, rt_stored_products<E, rt_row_of>{
+                y,
+                x,
+                rt_stored_of<S>(weights, scales, NULL, k, n, groups, type, codes, offset, turned, across),
+                count,
+                1,
+                experts,
+                {rt_index_of(rt, indices, is_64), experts, start, total}});
+}
+
+#define RT_CUDA_DEQUANT(T, s)                                                                                          \
+    RT_NAME(rt_dequant_matmul_##s, rt_dequant_matmul<rt_##s>)                                                          \
+    RT_NAME(rt_dequant_expert_matmul_##s, rt_dequant_expert_matmul<rt_##s>)
 RT_FLOATS(RT_CUDA_DEQUANT)
+RT_HALVES(RT_CUDA_DEQUANT)
 
 /* Integers of 8 bits. */
 struct rt_bytes {

@@ -156,11 +156,19 @@ static void dequant_matmul(const struct call *call) {
     const struct node *node = call->node;
     const bool turned = attr_int(node, "trans_b", 0), across = attr_int(node, "across", 0);
     const struct tensor *in = input(call, 0), *w = input(call, 1), *y = &call->graph->tensors.at[node->outputs[0]];
-    const int64_t k = in->dims[in->ndim - 1], n = y->dims[y->ndim - 1];
-    rt_dequant_matmul_f64(call->rt, call->y[0], x(call, 0), x(call, 1), x(call, 2), x(call, 3), tensor_elements(in) / k,
-                          k, n, input(call, 2)->dims[turned != across], w->dtype,
-                          rt_dtype_by_name(attr_text(node, "codes", "")), attr_float(node, "offset", 0), turned,
-                          across);
+    const struct tensor *scale = input(call, 2), *index = input(call, 3);
+    const enum rt_dtype codes = rt_dtype_by_name(attr_text(node, "codes", ""));
+    const double offset = attr_float(node, "offset", 0);
+    const int64_t k = in->dims[in->ndim - 1], n = y->dims[y->ndim - 1], rows = tensor_elements(in) / k;
+    const int64_t matrices = w->ndim == 3 ? w->dims[0] : 1;
+    const int64_t groups = scale ? scale->dims[scale->ndim - 2 + (turned != across)] : 1;
+    if (node->op->id == OP_DequantExpertMatMul)
+        rt_dequant_expert_matmul_f64(call->rt, call->y[0], x(call, 0), x(call, 1), x(call, 2), x(call, 3),
+                                     index->dtype == RT_I64, rows, matrices, k, n, groups, w->dtype, codes, offset,
+                                     turned, across, 0, matrices);
+    else
+        rt_dequant_matmul_f64(call->rt, call->y[0], x(call, 0), x(call, 1), x(call, 2), x(call, 3), matrices,
+                              rows / matrices, k, n, groups, w->dtype, codes, offset, turned, across);
 }
 
 static const struct {
@@ -169,6 +177,7 @@ static const struct {
 } rows[] = {{OP_LinearAttention, linear_attention},
             {OP_LinearAttentionGrad, linear_attention},
             {OP_DequantMatMul, dequant_matmul},
+            {OP_DequantExpertMatMul, dequant_matmul},
             {OP_Det, det},
             {OP_DetGrad, det},
             {OP_Recurrence, recurrence},

@@ -95,15 +95,13 @@ static void test_halves(void **state) {
                 half[p] = fp16 ? rt_f32_to_f16(w[p]) : rt_f32_to_bf16(w[p]);
                 wide[p] = fp16 ? rt_f16_to_f32(half[p]) : rt_bf16_to_f32(half[p]);
             }
-            int (*by_half)(struct rt *, float *, const float *, const uint16_t *, const void *, int, int64_t, int64_t,
-                           int64_t, int64_t, int, int64_t, int64_t) =
-                fp16 ? rt_expert_matmul_f32_by_fp16 : rt_expert_matmul_f32_by_bf16;
             assert_int_equal(rt_expert_matmul_f32(rt, expected, x, wide, index, 1, s->count, s->experts, s->k, s->n,
                                                   s->trans_b, s->start, s->total),
                              RT_OK);
-            assert_int_equal(
-                by_half(rt, y, x, half, index, 1, s->count, s->experts, s->k, s->n, s->trans_b, s->start, s->total),
-                RT_OK);
+            const enum rt_dtype dtype = fp16 ? RT_F16 : RT_BF16;
+            assert_int_equal(rt_dequant_expert_matmul_f32(rt, y, x, half, NULL, index, 1, s->count, s->experts, s->k,
+                                                          s->n, 0, dtype, dtype, 0, s->trans_b, 0, s->start, s->total),
+                             RT_OK);
             test_same_f32(y, expected, s->count * s->n, "weights of 16 bits");
         }
         test_free_all();
@@ -133,9 +131,10 @@ static void test_codes(void **state) {
             assert_int_equal(rt_expert_matmul_f32(rt, expected, x, wide, index, 1, s->count, s->experts, s->k, s->n, 1,
                                                   s->start, s->total),
                              RT_OK);
-            assert_int_equal(rt_dequant_expert_matmul(rt, y, x, codes, scales, index, 1, s->count, s->experts, s->k,
-                                                      s->n, GROUPS, bits == 8 ? RT_I8 : RT_U4, bits == 8 ? 0 : 8,
-                                                      s->start, s->total),
+            const enum rt_dtype of_codes = bits == 8 ? RT_I8 : RT_U4;
+            assert_int_equal(rt_dequant_expert_matmul_f32(rt, y, x, codes, scales, index, 1, s->count, s->experts, s->k,
+                                                          s->n, GROUPS, bits == 8 ? RT_I8 : RT_U8, of_codes,
+                                                          bits == 8 ? 0 : 8, 1, 0, s->start, s->total),
                              RT_OK);
             test_same_f32(y, expected, s->count * s->n, "weights of codes");
             test_free_all();

@@ -110,7 +110,9 @@ def odd_failures(rankc, work):
             yield f"{kind}: verify says: {said}"
 
 
-EXPERTS = {"dp": ["--runtime-ngpus", 2], "data": ["--pas", "data:data=2", "--plan-ngpus", 2], "tp": ["--pas", "tp", "--plan-ngpus", 2]}
+EXPERTS = {"dp": ["--runtime-ngpus", 2], "data": ["--pas", "data:data=2", "--plan-ngpus", 2], "tp": ["--pas", "tp", "--plan-ngpus", 2],
+           "expert": ["--pas", "hybrid:expert=2", "--plan-ngpus", 2],
+           "expert and tensor": ["--pas", "hybrid:expert=2,tensor=2", "--plan-ngpus", 4]}
 
 
 def parts_of(place):
@@ -137,14 +139,16 @@ def experts_failures(rankc, work):
     for kind in ("int4", "int8"):
         whole = {}
         for plan, options in {"one": [], **EXPERTS}.items():
-            place = work / f"experts-{kind}-{plan}"
+            place = work / f"experts-{kind}-{plan.replace(' ', '-')}"
             call(rankc, "compile", source, "-o", place, "-q", "--weight-dtype", kind, *options)
             for more in ([], ["--broadcast-weights"]) if plan == "dp" else ([],):
                 call(rankc, "run", place, *given, "--dump-tensors", "*.*", "--dump-dir", place / "dump", *more)
                 found = [part for part in parts_of(place) if part[1].startswith(("up.", "down."))]
                 whole = whole or {name: values for _, name, values, _ in found}
-                if len(found) != 4 * (1 if plan == "one" else 2) or len(whole) != 4:
+                if len(found) != 4 * (options[-1] if options else 1) or len(whole) != 4:
                     yield f"experts in {kind}, {plan}: tensors are {[part[:2] for part in found]}"
+                if "expert" in plan and any(len(values) == len(whole[name]) for _, name, values, _ in found):
+                    yield f"experts in {kind}, {plan}: ranks have all experts"
                 yield from (f"experts in {kind}, {plan} {more}: {rank} has another part of {name}"
                             for rank, name, values, at in found if not np.array_equal(values, whole[name][at]))
 

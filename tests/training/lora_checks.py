@@ -6,7 +6,8 @@
   merged    `ckpt to-onnx` adds the adapters of a checkpoint to the weights: logits within 1e-5 of peft's, also where an embedding is
             tied to the logits, and of a decoder with caches that either exporter of PyTorch wrote; with --hash-file, which seals what was
             edited, a checkpoint whose matrices have another r than its rules is refused
-  decoders  `--adapter` finds the modules of such a decoder, beside its weights or merged, and lists what has no place
+  decoders  `--adapter` finds the modules of such a decoder, beside its weights or merged, and lists what has no place; so does
+            --weight-dtype
   dropout   losses, norms and adapters are those of one rank under every plan; without dropout they are others; the mean of the
             gradients of many micro-batches goes to that without dropout; evaluation has none
   sets      of adapters of stacks in one program, with another r and on other parameters, each one gives peft's logits
@@ -108,6 +109,9 @@ def decoders(rankc, work, _):
             apart = logits_differ(rankc, model, [*DECODER, "--adapter", f"{folder_of('llama/all')}/trained-1{merge}"], "llama/all", work)
             expect(apart <= BOUND, f"{exporter}{merge}: logits differ by {apart}")
             worst = max(worst, apart)
+        call(rankc, "compile", model, "-o", f"{work}/small-{exporter}", "-q", *DECODER, "--weight-dtype", "*q_proj.weight=int4:group=16")
+        ops = [i["op"] for i in read_json(f"{work}/small-{exporter}/decode_{exporter}/_", "manifest.json")["instructions"]]
+        expect(ops.count("DequantMatMul") == 2, f"{exporter}: {ops}")
         refused = call(rankc, "compile", model, "-o", f"{work}/no", *DECODER, "--adapter", f"{folder_of('gpt2/all')}/trained-1", status=8).stderr
         for module in ("attn.c_attn", "attn.c_proj", "mlp.c_fc", "mlp.c_proj"):
             expect(all(f"of 'transformer.h.{layer}.{module}'" in refused for layer in (0, 1)), refused)

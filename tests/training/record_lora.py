@@ -185,8 +185,8 @@ MODELS = {
 
 # Of some cases, the base in fewer bits: the option --weight-dtype, and what a PyTorch model's weights with such names become.
 FROZEN = {("llama", "all"): ("int4:group=16", "*", "int4"), ("llama", "attention"): ("bf16", "*", "bf16"),
-          ("gpt2", "attention"): ("*.c_*=int8:group=16", "*.c_*", "int8")}
-GROUP = 16
+          ("gpt2", "attention"): ("*.c_*=int8:group=16", "*.c_*", "int8"),
+          ("mixtral", "stacks"): ("int4:group=8", "*", "int4"), ("stacks", "stacks"): ("int8:group=16", "*", "int8")}
 
 # Modules on attention and on all products, and what becomes int4: the option --weight-dtype, and names in PyTorch
 GRID = {"gpt2": (["c_attn", "attn.c_proj"], ["c_attn", "c_proj", "c_fc", "lm_head"], "*.c_*=int4:group=16", "*.c_*"),
@@ -207,12 +207,12 @@ def of_grid(name):
     return row
 
 
-def rounded(weight, to):
-    """What a matrix (n, k) becomes: rounded to bf16, or as gguf.quants quantises and dequantises Q4_0 and Q8_0, with groups of GROUP
-    and scales that are not rounded to 16 bits."""
+def rounded(weight, to, group):
+    """What matrices (n, k) become: rounded to bf16, or as gguf.quants quantises and dequantises Q4_0 and Q8_0, with such groups and
+    scales that are not rounded to 16 bits."""
     if to == "bf16":
         return weight.bfloat16().float()
-    blocks = weight.numpy().reshape(-1, GROUP)
+    blocks = weight.numpy().reshape(-1, group)
     if to == "int4":
         far = numpy.take_along_axis(blocks, abs(blocks).argmax(axis=-1, keepdims=True), axis=-1)
         scale = far / -8
@@ -223,15 +223,16 @@ def rounded(weight, to):
     return torch.from_numpy((codes * scale).reshape(weight.shape))
 
 
-def freeze(model, names, to):
+def freeze(model, names, to, group):
+    """Makes matrices and stacks of them, (n, k) or (k, n), what they become."""
     for module, of in model.named_modules():
-        weight = dict(of.named_parameters(recurse=False)).get("weight")
-        named = any(fnmatch.fnmatch(f"{module}.weight", name) for name in names.split(","))
-        if weight is None or weight.dim() != 2 or "lora_" in module or not named:
-            continue
-        turned = isinstance(of, transformers.pytorch_utils.Conv1D)
-        values = rounded((weight.detach().T if turned else weight.detach()).contiguous(), to)
-        weight.data = values.T.contiguous() if turned else values
+        for name, weight in of.named_parameters(recurse=False):
+            named = any(fnmatch.fnmatch(f"{module}.{name}", glob) for glob in names.split(","))
+            if weight.dim() not in (2, 3) or "lora_" in module or not named:
+                continue
+            turned = isinstance(of, (transformers.pytorch_utils.Conv1D, Experts))
+            values = rounded((weight.detach().mT if turned else weight.detach()).contiguous(), to, group)
+            weight.data = values.mT.contiguous() if turned else values
 
 
 class Logits(torch.nn.Module):
@@ -376,7 +377,7 @@ def record(folder, row, only):
         reference["cases"][name] = {"lora": f"{','.join(modules + options.get('target_parameters', []))}:{scaling}", "steps": steps}
         if (folder.name, name) in FROZEN:
             option, names, to = FROZEN[folder.name, name]
-            freeze(start, names, to)
+            freeze(start, names, to, int(option.partition("group=")[2] or 1))
             reference["cases"][name]["frozen"] = {
                 "weight_dtype": option, "steps": {n: train(row, copy.deepcopy(start).double(), x, labels, n) for n in MICRO_BATCHES}}
     for file in folder.glob("*/*/*"):

@@ -82,7 +82,7 @@ struct times {
 /* The part of a stack of experts' weights that the rows read, if each has another expert. */
 static double chosen_part(const struct pricing *p) {
     const double experts = (double)p->graph->tensors.at[p->node->inputs[1]].dims[0];
-    return fmin(1, elements_of(p->kernel, p->node->inputs[2]) / fmax(experts, 1));
+    return fmin(1, elements_of(p->kernel, p->node->inputs[p->node->ninputs - 1]) / fmax(experts, 1));
 }
 
 /* Of a cache to which a node adds rows, the part that these are. */
@@ -103,7 +103,8 @@ static struct times times_of(const struct pricing *p, int k) {
     const double writes = p->machine->writes;
     const bool looks_up = node->op->id == OP_Gather;
     if (node->op->id == OP_Append) return added_to(p, k);
-    if (node->op->id == OP_ExpertMatMul && k == 1) return (struct times){chosen_part(p), chosen_part(p)};
+    if (op_is_of_experts(node->op) && k > 0 && k < node->ninputs - 1)
+        return (struct times){chosen_part(p), chosen_part(p)};
     if (k == 1 && packs_in_step(node)) return (struct times){2, 2 + writes};
     if (k < node->ninputs) return looks_up ? (struct times){0} : (struct times){1, k ? runs_of(p) : 1};
     const struct kernel_memory *memory = p->kernel->memory;

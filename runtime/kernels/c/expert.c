@@ -3,6 +3,7 @@
 #include "../../base/number/fp8.h"
 #include "../../generated.h"
 #include "../gemm.h"
+#include "dequantise.h"
 #include "internal.h"
 #include "types.h"
 
@@ -80,16 +81,12 @@ static int64_t columns_of(int64_t n, int64_t block, int64_t *column) {
     return block + 1 == blocks_of_columns(n) ? n - *column : COLUMNS_OF_TASK;
 }
 
-/* The weights of experts as they are stored: of each a matrix (k,n), or (n,k) with trans_b. Of codes, which are (n,k),
- * each run of k / groups has a scale (n,groups), by which code - offset is multiplied. */
+/* The weights of experts as they are stored: of each a matrix (k,n), or (n,k) with trans_b; or dequantised ones. */
 struct stack {
     const void *at;
     int64_t k, n;
     int trans_b;
-    const float *scales;
-    int64_t groups;
-    enum rt_dtype codes;
-    float offset;
+    const struct weights *dequantised; /* the first matrix */
 };
 
 /* b(depth,width) = rows [p, p + depth) and columns [column, column + width) of the expert's matrix, in the type of
@@ -105,35 +102,34 @@ RT_FLOATS(DEFINE_LOAD_FN)
 #define TYPES (FLOATS | HALVES)
 #include "each.inc"
 
-static void load_codes(float *b, const struct stack *w, int64_t expert, int64_t p, int64_t depth, int64_t column,
-                       int64_t width) {
-    const int64_t bits = rt_dtype_bits(w->codes), run = w->k / w->groups, line = w->k * bits / 8;
-    for (int64_t j = 0; j < width; j++) {
-        const int64_t row = expert * w->n + column + j;
-        const uint8_t *codes = (const uint8_t *)w->at + row * line;
-        for (int64_t q = 0; q < depth; q++) {
-            const int code = bits == 4           ? codes[(p + q) / 2] >> (p + q) % 2 * 4 & 15
-                             : w->codes == RT_I8 ? (int8_t)codes[p + q]
-                                                 : codes[p + q];
-            b[q * width + j] = ((float)code - w->offset) * w->scales[row * w->groups + (p + q) / run];
-        }
-    }
-}
-
-int rt_dequant_expert_matmul(struct rt *rt, float *y, const float *x, const void *w, const float *scales,
-                             const void *index, int index_is_64, int64_t count, int64_t experts, int64_t k, int64_t n,
-                             int64_t groups, enum rt_dtype codes, double offset, int64_t start, int64_t total) {
-    const struct routing routing = {index, index_is_64, count, start, total};
-    const struct stack stack = {w, k, n, 1, scales, groups, codes, (float)offset};
-    return products_f32(rt, y, x, &stack, load_codes, &routing, experts);
-}
-
-#define DEFINE_EXPERT_BY_HALF(T, s)                                                                                    \
-    int rt_expert_matmul_f32_by_##s(struct rt *rt, float *y, const float *x, const T *w, const void *index,            \
-                                    int index_is_64, int64_t count, int64_t experts, int64_t k, int64_t n,             \
-                                    int trans_b, int64_t start, int64_t total) {                                       \
+#define DEFINE_DEQUANT(T, s)                                                                                           \
+    static void load_dequantised_##s(T *b, const struct stack *stack, int64_t expert, int64_t p, int64_t depth,        \
+                                     int64_t column, int64_t width) {                                                  \
+        const struct weights matrix = rt_weights_at(stack->dequantised, expert, sizeof(T));                            \
+        T panel[DEPTH * RT_PANEL];                                                                                     \
+        for (int64_t j = 0; j < width; j += RT_PANEL) {                                                                \
+            const int64_t columns = min_i64(RT_PANEL, width - j);                                                      \
+            rt_dequantise_##s(panel, &matrix, p, depth, column + j, columns);                                          \
+            for (int64_t q = 0; q < depth; q++)                                                                        \
+                memcpy(b + q * width + j, panel + q * RT_PANEL, (size_t)columns * sizeof *b);                          \
+        }                                                                                                              \
+    }                                                                                                                  \
+    int rt_dequant_expert_matmul_##s(struct rt *rt, T *y, const T *x, const void *w, const T *scale,                   \
+                                     const void *index, int index_is_64, int64_t count, int64_t experts, int64_t k,    \
+                                     int64_t n, int64_t groups, enum rt_dtype type, enum rt_dtype codes,               \
+                                     double offset, int turned, int across, int64_t start, int64_t total) {            \
         const struct routing routing = {index, index_is_64, count, start, total};                                      \
-        return products_f32(rt, y, x, &(struct stack){.at = w, .k = k, .n = n, .trans_b = trans_b}, load_##s,          \
-                            &routing, experts);                                                                        \
+        const struct weights first = rt_weights_of((struct weights){.w = w,                                            \
+                                                                    .scale = scale,                                    \
+                                                                    .k = k,                                            \
+                                                                    .n = n,                                            \
+                                                                    .groups = groups,                                  \
+                                                                    .offset = offset,                                  \
+                                                                    .type = type,                                      \
+                                                                    .codes = codes,                                    \
+                                                                    .turned = turned,                                  \
+                                                                    .across = across});                                \
+        const struct stack stack = {.k = k, .n = n, .dequantised = &first};                                            \
+        return products_##s(rt, y, x, &stack, load_dequantised_##s, &routing, experts);                                \
     }
-RT_HALVES(DEFINE_EXPERT_BY_HALF)
+RT_FLOATS(DEFINE_DEQUANT)

@@ -132,13 +132,13 @@ int rt_scaled_matmul(struct rt *rt, void *y /* (m,n) */, enum rt_dtype dtype, co
 /* Elements of a type of fewer than 8 bits, one per byte, from packed ones. */
 void rt_unpack_codes(void *y /* (count) */, const uint8_t *x, enum rt_dtype dtype, int64_t count);
 
-/* y = x(m,k) (w(k,n) - zero(groups,n)) scale(groups,n): weights of type `codes`, packed unless `type` is the same.
- * groups 0 stands for 1, zero NULL for `offset`. With `turned` they are stored as (n,k) and (n,groups); with `across`
- * scales and zeros are (k,groups), turned (groups,k). `type` may be a 16-bit float. Each element of y is summed in
- * order of k. */
+/* y = x(batch,m,k) (w(batch,k,n) - zero(batch,groups,n)) scale(batch,groups,n): weights of type `codes`, packed unless
+ * `type` is the same. groups 0 stands for 1, zero NULL for `offset`, scale NULL, with no zero, for ones. With `turned`
+ * they are stored as (n,k) and (n,groups); with `across` scales and zeros are (k,groups), turned (groups,k). `type` may
+ * be a 16-bit float. Each element of y is summed in order of k. */
 #define RT_DECLARE_DEQUANT(T, s)                                                                                       \
     int rt_dequant_matmul_##s(struct rt *rt, T *y, const T *x, const void *w, const T *scale, const void *zero,        \
-                              int64_t m, int64_t k, int64_t n, int64_t groups, enum rt_dtype type,                     \
+                              int64_t batch, int64_t m, int64_t k, int64_t n, int64_t groups, enum rt_dtype type,      \
                               enum rt_dtype codes, double offset, int turned, int across);
 
 RT_FLOATS(RT_DECLARE_DEQUANT)
@@ -607,18 +607,14 @@ RT_DECLARE_GATHER_PACKED(b1)
 RT_FLOATS(RT_DECLARE_EXPERT)
 RT_HALVES(RT_DECLARE_EXPERT)
 
-/* Of f32 with weights of 16 bits: as with the widened ones. */
-#define RT_DECLARE_EXPERT_BY_HALF(T, s)                                                                                \
-    int rt_expert_matmul_f32_by_##s(struct rt *rt, float *y, const float *x, const T *w, const void *index,            \
-                                    int index_is_64, int64_t count, int64_t experts, int64_t k, int64_t n,             \
-                                    int trans_b, int64_t start, int64_t total);
-RT_HALVES(RT_DECLARE_EXPERT_BY_HALF)
-
-/* Of f32 with weights of u4, i8 or u8: codes (experts,n,k), two of 4 bits in a byte, the first in its low bits, and
- * scales (experts,n,groups). As with the weights (code - offset) * scale. */
-int rt_dequant_expert_matmul(struct rt *rt, float *y, const float *x, const void *w, const float *scales,
-                             const void *index, int index_is_64, int64_t count, int64_t experts, int64_t k, int64_t n,
-                             int64_t groups, enum rt_dtype codes, double offset, int64_t start, int64_t total);
+/* expert_matmul with weights as those of a batch of rt_dequant_matmul, without zeros: the same bits as with the
+ * dequantised ones. */
+#define RT_DECLARE_DEQUANT_EXPERT(T, s)                                                                                \
+    int rt_dequant_expert_matmul_##s(struct rt *rt, T *y, const T *x, const void *w, const T *scale,                   \
+                                     const void *index, int index_is_64, int64_t count, int64_t experts, int64_t k,    \
+                                     int64_t n, int64_t groups, enum rt_dtype type, enum rt_dtype codes,               \
+                                     double offset, int turned, int across, int64_t start, int64_t total);
+RT_FLOATS(RT_DECLARE_DEQUANT_EXPERT)
 
 /* Buffers of experts. Each of `groups` groups has `rows` rows, `rows` / `tokens` for each of its tokens; row i of a
  * group belongs to the expert index(group,i) of `total`. The first `capacity` rows of an expert in a group, in order,

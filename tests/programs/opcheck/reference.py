@@ -64,24 +64,29 @@ def unpack(x, a):
     return (bits << np.arange(width, dtype="u1")).sum(-1).astype("u1")
 
 
-def dequant_matmul(x, w, scale, *rest):
-    """Weights (k, n) or, with trans_b, (n, k); scales and zero points per group along k, or, with across, along n."""
-    a, zero = rest[-1], rest[0] if len(rest) > 1 else rest[-1]["offset"]
+def dequantised(w, scale, zero, a):
+    """Weights (k, n), of each matrix of a stack, that are stored as (k, n) or, with trans_b, (n, k); with scales and zero points per
+    group along k, or, with across, along n."""
     width = int(re.search(r"\d+", a["codes"])[0])
     codes = unpack(w, {"to": a["codes"]}).astype("f8") if width < 8 else w.astype("f8")
     if width < 8 and a["codes"][0] == "i":
         codes = np.where(codes >= 2 ** (width - 1), codes - 2 ** width, codes)
-    along = int(a["trans_b"] != a.get("across", 0))
-    spread = lambda values: np.repeat(values, codes.shape[along] // scale.shape[along], along)
-    weights = (codes - (spread(zero) if len(rest) > 1 else zero)) * spread(scale)
-    return x @ (weights.T if a["trans_b"] else weights)
+    along = -1 if a["trans_b"] != a.get("across", 0) else -2
+    spread = lambda values: np.repeat(values, codes.shape[along] // values.shape[along], along)
+    weights = codes - (a["offset"] if zero is None else spread(zero))
+    weights = weights if scale is None else weights * spread(scale)
+    return np.swapaxes(weights, -1, -2) if a["trans_b"] else weights
+
+
+def dequant_matmul(x, w, scale, *rest):
+    """Of a stack each matrix multiplies the rows with its index in the first dimension of x."""
+    weights = dequantised(w, scale, rest[0] if len(rest) > 1 else None, rest[-1])
+    rows = x.reshape(*weights.shape[:-2], -1, x.shape[-1])
+    return (rows @ weights).reshape(*x.shape[:-1], weights.shape[-1])
 
 
 def dequant_expert_matmul(x, w, scale, index, a):
-    """Codes (experts, n, k), scales per group along k."""
-    codes = (unpack(w, {"to": "u4"}) if a["codes"] == "u4" else w).astype("f8")
-    weights = (codes - a["offset"]) * np.repeat(scale, codes.shape[-1] // scale.shape[-1], -1)
-    return np.einsum("...k,...nk->...n", x, weights[index])
+    return np.einsum("...k,...kn->...n", x, dequantised(w, scale, None, a)[index])
 
 
 def finished(product, rest):
