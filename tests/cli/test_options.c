@@ -47,7 +47,7 @@ static void assert_refused(struct parsed *p, int code, enum exit_code exit, cons
         assert_refused(&p, code, exit, text);                                                                          \
     } while (0)
 
-static void defaults_are_those_of_the_table(void **state) {
+TEST(defaults_are_those_of_the_table) {
     PARSE(p, "compile", "m.onnx");
     assert_int_equal(p.status, 0);
     assert_int_equal(p.options.verb, VERB_COMPILE);
@@ -65,7 +65,7 @@ static void defaults_are_those_of_the_table(void **state) {
     release(&p);
 }
 
-static void values_are_attached_or_follow(void **state) {
+TEST(values_are_attached_or_follow) {
     PARSE(p, "compile", "-oA", "--instance-name=b=c", "--plan-ngpus", "4", "--pas", "tp", "-v", "--", "--odd.onnx");
     assert_int_equal(p.status, 0);
     assert_string_equal(p.options.output, "A");
@@ -76,7 +76,7 @@ static void values_are_attached_or_follow(void **state) {
     release(&p);
 }
 
-static void a_policy_of_one_axis_takes_all_devices_of_a_unit(void **state) {
+TEST(a_policy_of_one_axis_takes_all_devices_of_a_unit) {
     PARSE(p, "plan", "m.onnx", "--pas", "tp", "--plan-ngpus=2", "--runtime-ngpus=6");
     assert_int_equal(p.status, 0);
     assert_int_equal(p.options.decisions.mesh.naxes, 1);
@@ -86,7 +86,7 @@ static void a_policy_of_one_axis_takes_all_devices_of_a_unit(void **state) {
     release(&p);
 }
 
-static void a_named_mesh_gives_the_devices(void **state) {
+TEST(a_named_mesh_gives_the_devices) {
     PARSE(p, "compile", "m.onnx", "--pas=data:data=3");
     assert_int_equal(p.status, 0);
     assert_int_equal(p.options.plan_ngpus, 3);
@@ -94,7 +94,7 @@ static void a_named_mesh_gives_the_devices(void **state) {
     release(&p);
 }
 
-static void a_preference_is_no_axis(void **state) {
+TEST(a_preference_is_no_axis) {
     PARSE(a, "compile", "m.onnx", "--pas=tp:prefer=memory", "--plan-ngpus=2");
     PARSE(b, "compile", "m.onnx", "--pas=tp:prefer=memory,tensor=2");
     PARSE(c, "compile", "m.onnx", "--pas=tp:tensor=2,prefer=speed");
@@ -128,7 +128,7 @@ static void a_preference_is_no_axis(void **state) {
             "--pas=context:context=2,cut=mirrored", "--onnx-out=x.onnx");
 }
 
-static void equal_settings_have_equal_text(void **state) {
+TEST(equal_settings_have_equal_text) {
     PARSE(a, "compile", "m.onnx", "--pas=tp:tensor=2", "--dim", "s=8", "--dim=b=02");
     PARSE(b, "compile", "m.onnx", "--pas=tp", "--plan-ngpus=2", "--dim", "b=2", "--dim", "s=8");
     assert_string_equal(options_text(&a.options, OPT_PAS, &a.arena), options_text(&b.options, OPT_PAS, &b.arena));
@@ -138,7 +138,7 @@ static void equal_settings_have_equal_text(void **state) {
     release(&b);
 }
 
-static void names_may_contain_equals_signs_where_values_cannot(void **state) {
+TEST(names_may_contain_equals_signs_where_values_cannot) {
     PARSE(p, "run", "d", "--dim", "a=b=3", "--input", "x=y=z.npy");
     assert_int_equal(p.status, 0);
     assert_string_equal(p.options.dims.all.at[0].name, "a=b");
@@ -147,7 +147,7 @@ static void names_may_contain_equals_signs_where_values_cannot(void **state) {
     release(&p);
 }
 
-static void usage_errors_end_with_2(void **state) {
+TEST(usage_errors_end_with_2) {
     REFUSES(200, EXIT_USAGE, "unknown verb 'compil'", "compil");
     REFUSES(200, EXIT_USAGE, "MODEL.onnx is missing", "compile");
     REFUSES(200, EXIT_USAGE, "unexpected argument 'b'", "compile", "a", "b");
@@ -166,14 +166,14 @@ static void usage_errors_end_with_2(void **state) {
     REFUSES(205, EXIT_USAGE, "must be NAME=FILE", "run", "d", "--input=x");
 }
 
-static void bad_dimensions_are_E0201(void **state) {
+TEST(bad_dimensions_are_E0201) {
     static char *const bad[] = {"b=-1", "b=1e30", "b=abc", "b=", "b", "=3", "b= 3", "b=9223372036854775808"};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
         REFUSES(201, EXIT_USAGE, "--dim must be", "compile", "m", "--dim", bad[i]);
     REFUSES(201, EXIT_USAGE, "given twice", "compile", "m", "--dim=b=1", "--dim=b=1");
 }
 
-static void shapes_are_lists_of_sizes(void **state) {
+TEST(shapes_are_lists_of_sizes) {
     PARSE(p, "compile", "m.onnx", "--shape", "y=1", "--shape=a=b=4,0");
     assert_int_equal(p.status, 0);
     assert_string_equal(options_text(&p.options, OPT_SHAPE, &p.arena), "a=b=4,0,y=1");
@@ -181,7 +181,7 @@ static void shapes_are_lists_of_sizes(void **state) {
     release(&p);
 }
 
-static void bad_shapes_are_E0201(void **state) {
+TEST(bad_shapes_are_E0201) {
     static char *const bad[] = {"x", "=4", "x=", "x=4,", "x=,4", "x=4x16", "x=-1", "x=1,1,1,1,1,1,1,1,1"};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
         REFUSES(201, EXIT_USAGE, "--shape must be", "compile", "m", "--shape", bad[i]);
@@ -189,7 +189,7 @@ static void bad_shapes_are_E0201(void **state) {
     REFUSES(200, EXIT_USAGE, "unknown option '--shape'", "train", "d", "--shape=x=1");
 }
 
-static void bad_policies_are_E0202(void **state) {
+TEST(bad_policies_are_E0202) {
     REFUSES(202, EXIT_USAGE, "unknown policy 'foo' (dp tp pp data", "compile", "m", "--pas", "foo");
     REFUSES(202, EXIT_USAGE, "has no setting 'tensr' (tensor)", "compile", "m", "--pas=tp:tensr=2");
     REFUSES(202, EXIT_USAGE, "has no setting 'x'", "compile", "m", "--pas=dp:x=2");
@@ -199,7 +199,7 @@ static void bad_policies_are_E0202(void **state) {
     REFUSES(200, EXIT_USAGE, "nothing follows the colon", "compile", "m", "--pas=tp:");
 }
 
-static void bad_rank_counts_are_E0204(void **state) {
+TEST(bad_rank_counts_are_E0204) {
     static char *const bad[] = {"0", "-1", "4000000000", "8x", "", "+1", " 1", "0x4", "1.0", "99999999999999999999"};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
         REFUSES(204, EXIT_USAGE, "--plan-ngpus must be", "compile", "m", "--pas=tp", "--plan-ngpus", bad[i]);
@@ -209,12 +209,12 @@ static void bad_rank_counts_are_E0204(void **state) {
     REFUSES(204, EXIT_USAGE, "--plan-ngpus must be 1, not 2", "compile", "m", "--pas=dp", "--plan-ngpus=2");
 }
 
-static void what_is_not_there_yet_is_refused_with_4(void **state) {
+TEST(what_is_not_there_yet_is_refused_with_4) {
     REFUSES(400, EXIT_UNSUPPORTED, "not supported yet: --comm nccl", "run", "m", "--comm", "nccl");
 }
 
 /* Every option of every verb: it has a field and a setter that takes some value. */
-static void no_option_is_accepted_and_ignored(void **state) {
+TEST(no_option_is_accepted_and_ignored) {
     for (int i = 0; i < OPTIONS; i++) {
         const struct option *row = &option_rows[i];
         int verb = 0;
@@ -230,7 +230,7 @@ static void no_option_is_accepted_and_ignored(void **state) {
 }
 
 /* Help lists every option and verb, each once. */
-static void sections_have_all(void **state) {
+TEST(sections_have_all) {
     int options[OPTIONS] = {0}, verbs[VERBS] = {0}, listed = 0;
     for (int i = 0; i < OPTIONS; i++) options[option_order[i]]++;
     for (int i = 0; i < VERBS; i++) verbs[verb_order[i]]++;
@@ -243,14 +243,14 @@ static void sections_have_all(void **state) {
     assert_int_equal(listed, OPTIONS + VERBS);
 }
 
-static void help_needs_nothing_else(void **state) {
+TEST(help_needs_nothing_else) {
     PARSE(p, "compile", "--help");
     assert_int_equal(p.status, 0);
     assert_true(p.options.help);
     release(&p);
 }
 
-static void how_to_print_is_known_after_an_error(void **state) {
+TEST(how_to_print_is_known_after_an_error) {
     PARSE(p, "compile", "--bogus", "--json", "--color=never");
     assert_int_equal(p.status, -1);
     assert_true(p.options.json);
@@ -258,11 +258,11 @@ static void how_to_print_is_known_after_an_error(void **state) {
     release(&p);
 }
 
-static void names_from_the_user_are_printable_in_errors(void **state) {
+TEST(names_from_the_user_are_printable_in_errors) {
     REFUSES(200, EXIT_USAGE, "unknown option '--\\x1b]0;x\\x07'", "compile", "m", "--\033]0;x\007");
 }
 
-static void directories_are_safe_names(void **state) {
+TEST(directories_are_safe_names) {
     static const struct {
         char *model, *instance;
         const char *directory;
@@ -280,7 +280,7 @@ static void directories_are_safe_names(void **state) {
     }
 }
 
-static void what_concerns_compiling_is_known(void **state) {
+TEST(what_concerns_compiling_is_known) {
     PARSE(p, "run", "d", "--json", "--threads=2");
     assert_null(options_compiling(&p.options, &p.arena));
     PARSE(q, "run", "d", "--json", "--dim=a=1", "--shape=a=1");
@@ -291,7 +291,7 @@ static void what_concerns_compiling_is_known(void **state) {
 
 /* passes/plan/policy/policies.def says what policies do; the command line must know the same ones, and their axes.
  * autodist and plugin are none of them: the driver replaces them by the policy that it finds, and by manual. */
-static void the_policies_are_those_of_the_passes(void **state) {
+TEST(the_policies_are_those_of_the_passes) {
     static const struct {
         const char *name, *axes;
     } policies[] = {
@@ -339,7 +339,7 @@ static int leave_temporary_directory(void **state) {
     return status;
 }
 
-static void response_files_hold_arguments(void **state) {
+TEST(response_files_hold_arguments) {
     write_text("a", "compile \t 'my model.onnx'\n\"-o\" out\\ put @b\r\n");
     write_text("b", "# a comment with 'one quote, @absent and \\\n--dim=\"b\"=2 #\n --dim c#=3 # no newline");
     PARSE(p, "@a", "--", "@b");
@@ -359,7 +359,7 @@ static void assert_place(struct parsed *p, const char *where, const char *text) 
     assert_refused(p, 206, EXIT_USAGE, text);
 }
 
-static void malformed_response_files_are_E0206_with_their_place(void **state) {
+TEST(malformed_response_files_are_E0206_with_their_place) {
     write_text("a", "compile\n  m 'x");
     PARSE(quote, "@a");
     assert_place(&quote, "a:2:5", "quote");
@@ -371,7 +371,7 @@ static void malformed_response_files_are_E0206_with_their_place(void **state) {
     assert_place(&nul, "a:2:2", "NUL");
 }
 
-static void hostile_response_files_end_soon(void **state) {
+TEST(hostile_response_files_end_soon) {
     write_text("self", "@self @self @self");
     REFUSES(206, EXIT_USAGE, "nest deeper than 8", "@self");
     write_text("a",
@@ -388,7 +388,7 @@ static void hostile_response_files_end_soon(void **state) {
     REFUSES(206, EXIT_USAGE, "more than 65536 arguments", "@many");
 }
 
-static void only_regular_response_files_are_read(void **state) {
+TEST(only_regular_response_files_are_read) {
     assert_int_equal(mkfifo("pipe", 0600), 0);
     REFUSES(601, EXIT_SYSTEM, "cannot open 'absent'", "@absent");
     REFUSES(601, EXIT_SYSTEM, "not a regular file", "@pipe");
@@ -396,33 +396,5 @@ static void only_regular_response_files_are_read(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(defaults_are_those_of_the_table),
-        cmocka_unit_test(values_are_attached_or_follow),
-        cmocka_unit_test(a_policy_of_one_axis_takes_all_devices_of_a_unit),
-        cmocka_unit_test(a_named_mesh_gives_the_devices),
-        cmocka_unit_test(a_preference_is_no_axis),
-        cmocka_unit_test(equal_settings_have_equal_text),
-        cmocka_unit_test(names_may_contain_equals_signs_where_values_cannot),
-        cmocka_unit_test(usage_errors_end_with_2),
-        cmocka_unit_test(bad_dimensions_are_E0201),
-        cmocka_unit_test(shapes_are_lists_of_sizes),
-        cmocka_unit_test(bad_shapes_are_E0201),
-        cmocka_unit_test(bad_policies_are_E0202),
-        cmocka_unit_test(bad_rank_counts_are_E0204),
-        cmocka_unit_test(what_is_not_there_yet_is_refused_with_4),
-        cmocka_unit_test(no_option_is_accepted_and_ignored),
-        cmocka_unit_test(sections_have_all),
-        cmocka_unit_test(help_needs_nothing_else),
-        cmocka_unit_test(how_to_print_is_known_after_an_error),
-        cmocka_unit_test(names_from_the_user_are_printable_in_errors),
-        cmocka_unit_test(directories_are_safe_names),
-        cmocka_unit_test(what_concerns_compiling_is_known),
-        cmocka_unit_test(the_policies_are_those_of_the_passes),
-        cmocka_unit_test(response_files_hold_arguments),
-        cmocka_unit_test(malformed_response_files_are_E0206_with_their_place),
-        cmocka_unit_test(hostile_response_files_end_soon),
-        cmocka_unit_test(only_regular_response_files_are_read),
-    };
-    return cmocka_run_group_tests(tests, enter_temporary_directory, leave_temporary_directory);
+    return run_all_tests("options", enter_temporary_directory, leave_temporary_directory);
 }

@@ -61,7 +61,7 @@ static void read_known(struct arena *arena, struct diags *diags, struct machine 
     assert_int_equal(machine_read(arena, diags, "h200", known), 0);
 }
 
-static void a_machine_is_found_from_its_times(void **state) {
+TEST(a_machine_is_found_from_its_times) {
     struct arena arena;
     struct diags diags;
     struct machine known;
@@ -84,7 +84,7 @@ static void a_machine_is_found_from_its_times(void **state) {
 }
 
 /* Without a known machine, peaks are what is reached, and there is one level. */
-static void a_file_of_an_unknown_gpu_is_a_machine(void **state) {
+TEST(a_file_of_an_unknown_gpu_is_a_machine) {
     struct arena arena;
     struct diags diags;
     struct machine known, again;
@@ -103,7 +103,7 @@ static void a_file_of_an_unknown_gpu_is_a_machine(void **state) {
 }
 
 /* Times that no GPU takes give a file, too. */
-static void equal_times_give_a_machine(void **state) {
+TEST(equal_times_give_a_machine) {
     struct arena arena;
     struct diags diags;
     struct machine again;
@@ -116,7 +116,7 @@ static void equal_times_give_a_machine(void **state) {
     arena_free(&arena);
 }
 
-static void a_gpu_is_known_by_its_model_and_memory(void **state) {
+TEST(a_gpu_is_known_by_its_model_and_memory) {
     assert_string_equal(machine_of_gpu("NVIDIA H200", 0x1p30 * 140.4), "h200");
     assert_string_equal(machine_of_gpu("NVIDIA H100 80GB HBM3", 0x1p30 * 79.2), "h100");
     assert_string_equal(machine_of_gpu("NVIDIA H100 NVL", 0x1p30 * 93.6), "h100-96");
@@ -128,11 +128,5 @@ static void a_gpu_is_known_by_its_model_and_memory(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_machine_is_found_from_its_times),
-        cmocka_unit_test(a_file_of_an_unknown_gpu_is_a_machine),
-        cmocka_unit_test(equal_times_give_a_machine),
-        cmocka_unit_test(a_gpu_is_known_by_its_model_and_memory),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return run_all_tests("profile_gpu", NULL, NULL);
 }

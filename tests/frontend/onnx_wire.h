@@ -257,6 +257,6 @@ static inline int wire_teardown(void **state) {
     return nftw(directory, remove_entry, 16, FTW_DEPTH | FTW_PHYS);
 }
 
-#define WIRE_TEST(name) cmocka_unit_test_setup_teardown(name, wire_setup, wire_teardown)
+#define WIRE_TEST(name) TEST_BETWEEN(name, wire_setup, wire_teardown)
 
 #endif

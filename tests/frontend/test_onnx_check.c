@@ -30,7 +30,7 @@ static struct wire *versions(int64_t ir, const struct wire *graph) {
 
 /* ---- the model ---- */
 
-static void versions_and_imports(void **state) {
+WIRE_TEST(versions_and_imports) {
     struct wire *nothing = versions(8, NULL);
     refused(nothing, 311, EXIT_MALFORMED, "model has no graph");
     static const int64_t irs[] = {0, 2, 15, 99};
@@ -49,21 +49,21 @@ static void versions_and_imports(void **state) {
     accepted(with(versions(8, graph_relu()), 8, opset("ai.onnx", 17)));
 }
 
-static void model_without_default_domain(void **state) {
+WIRE_TEST(model_without_default_domain) {
     struct wire *adam = node("Adam", "x", "y"), *graph = graph_io();
     put_text(adam, 7, "ai.onnx.preview.training");
     put(graph, NODE, adam);
     accepted(with(versions(8, graph), 8, opset("ai.onnx.preview.training", 1)));
 }
 
-static void graph_without_outputs(void **state) {
+WIRE_TEST(graph_without_outputs) {
     struct wire *graph = message();
     put(graph, INPUT, value("x", FLOAT, DIMS(4)));
     put(graph, NODE, node("Relu", "x", "y"));
     refused(model_of(graph), 326, EXIT_MALFORMED, "graph has no outputs");
 }
 
-static void features_that_are_ignored(void **state) {
+WIRE_TEST(features_that_are_ignored) {
     struct wire *noted = message();
     put_text(noted, 1, "x");
     accepted(model_of(with(graph_relu(), 14, noted)));
@@ -71,7 +71,7 @@ static void features_that_are_ignored(void **state) {
 
 /* ---- values ---- */
 
-static void cycles(void **state) {
+WIRE_TEST(cycles) {
     refused(model_of(GRAPH("Add x b > a", "Relu a > b", "Relu b > y")), 322, EXIT_MALFORMED,
             "cycle: node #0, which reads node #1, which reads node #0");
     refused(model_of(GRAPH("Add x y > y")), 322, EXIT_MALFORMED, "cycle: node #0, which reads node #0");
@@ -101,7 +101,7 @@ static void assert_order(struct opened *o, Onnx__NodeProto *const *nodes, int n,
     }
 }
 
-static void nodes_out_of_order(void **state) {
+WIRE_TEST(nodes_out_of_order) {
     const struct wire *late = model_of(GRAPH("Relu x > a", "Add d c > y", "Relu a > b", "Relu b > c", "Neg x > d"));
     struct opened *o = sorted(late, "node #1 reads 'd' before node #4 writes it");
     assert_order(o, o->model->proto->graph->node, 5, (const char *const[]){"a", "d", "b", "c", "y"},
@@ -115,7 +115,7 @@ static void nodes_out_of_order(void **state) {
     release(sorted(model_of(graph), "node #0 reads 'v10000' before node #1 writes it"));
 }
 
-static void values_written_twice(void **state) {
+WIRE_TEST(values_written_twice) {
     refused(model_of(GRAPH("Relu x > y", "Relu x > y")), 321, EXIT_MALFORMED,
             "value 'y' is written by node #0 and node #1");
     refused(model_of(GRAPH("Split x > y y")), 321, EXIT_MALFORMED, "value 'y' is written by node #0 and node #0");
@@ -126,7 +126,7 @@ static void values_written_twice(void **state) {
     refused(model_of(graph), 321, EXIT_MALFORMED, "value 'w' is an initializer and written by node #0");
 }
 
-static void values_declared_twice(void **state) {
+WIRE_TEST(values_declared_twice) {
     const struct wire *w = tensor_raw("w", FLOAT, DIMS(1), "1234", 4);
     refused(model_of(with(graph_relu(), INPUT, value("x", FLOAT, DIMS(4)))), 321, EXIT_MALFORMED,
             "input 'x' is given twice");
@@ -135,17 +135,17 @@ static void values_declared_twice(void **state) {
             "initializer 'w' is given twice");
 }
 
-static void values_that_nobody_writes(void **state) {
+WIRE_TEST(values_that_nobody_writes) {
     refused(model_of(GRAPH("Relu zzz > y")), 324, EXIT_MALFORMED, "node #0 Relu input 0 'zzz' is not defined");
     refused(model_of(GRAPH("Relu x > z")), 325, EXIT_MALFORMED, "graph output 'y' is not produced");
 }
 
-static void inputs_without_name(void **state) {
+WIRE_TEST(inputs_without_name) {
     refused(model_of(with(graph_relu(), INPUT, value("", FLOAT, DIMS(4)))), 338, EXIT_MALFORMED, "input 1 has no name");
 }
 
 /* What is supported is the importer's to say; the reader accepts every type and can name it. */
-static void types_that_are_not_tensors(void **state) {
+WIRE_TEST(types_that_are_not_tensors) {
     static const struct {
         unsigned field;
         const char *text;
@@ -163,7 +163,7 @@ static void types_that_are_not_tensors(void **state) {
     }
 }
 
-static void initializer_unlike_its_input(void **state) {
+WIRE_TEST(initializer_unlike_its_input) {
     struct wire *graph = graph_relu(), *fits = graph_relu();
     put(graph, INPUT, value("w", FLOAT, DIMS(2)));
     put(graph, INITIALIZER, tensor_raw("w", FLOAT, DIMS(1), "1234", 4));
@@ -194,7 +194,7 @@ static struct wire *branch_reading(const char *inputs) {
     return branch;
 }
 
-static void subgraphs_see_outer_values(void **state) {
+WIRE_TEST(subgraphs_see_outer_values) {
     accepted(model_if(branch_reading("x"), NULL, NULL));
     accepted(model_if(branch_reading("a"), (const char *const[]){"a", NULL}, NULL));
     refused(model_if(branch_reading("a"), NULL, NULL), 324, EXIT_MALFORMED, "input 0 'a' is not defined");
@@ -216,7 +216,7 @@ static void subgraphs_see_outer_values(void **state) {
     refused(model_if(empty, NULL, NULL), 325, EXIT_MALFORMED, "graph output 'q' is not produced");
 }
 
-static void places_name_the_subgraph(void **state) {
+WIRE_TEST(places_name_the_subgraph) {
     struct wire *branch = branch_reading("a");
     put_text(branch, 2, "body");
     struct opened *o = open_wire(model_if(branch, NULL, NULL));
@@ -249,7 +249,7 @@ static struct wire *attribute_int(const char *name, int type, unsigned field) {
     model_with_attributes((int)(sizeof(struct wire *[]){__VA_ARGS__} / sizeof(struct wire *)),                         \
                           (struct wire *const[]){__VA_ARGS__})
 
-static void op_types(void **state) {
+WIRE_TEST(op_types) {
     refused(model_of(with(graph_io(), NODE, node("", "x", "y"))), 311, EXIT_MALFORMED, "node #0 has no op_type");
     refused(model_of(with(graph_io(), NODE, node("Re\xfflu", "x", "y"))), 313, EXIT_MALFORMED, "not UTF-8");
     struct wire *graph = message();
@@ -259,7 +259,7 @@ static void op_types(void **state) {
     accepted(model_of(graph)); /* A16: names need not be UTF-8 */
 }
 
-static void attributes_given_twice(void **state) {
+WIRE_TEST(attributes_given_twice) {
     refused(ATTRIBUTES(attribute_int("k", 2, 3), attribute_int("j", 2, 3), attribute_int("k", 2, 3)), 333,
             EXIT_MALFORMED, "attribute 'k' is given twice");
     struct wire *many[41];
@@ -268,7 +268,7 @@ static void attributes_given_twice(void **state) {
     refused(ATTRIBUTES(attribute_int("", 2, 3)), 334, EXIT_MALFORMED, "has no name");
 }
 
-static void attribute_types_and_values(void **state) {
+WIRE_TEST(attribute_types_and_values) {
     struct wire *float_as_ints = attribute("k", 7), *two = attribute_int("k", 2, 3);
     put_float(float_as_ints, 2, 1);
     put_float(two, 2, 1);
@@ -284,7 +284,7 @@ static void attribute_types_and_values(void **state) {
     release(o);
 }
 
-static void references_outside_a_function(void **state) {
+WIRE_TEST(references_outside_a_function) {
     struct wire *reference = attribute("k", 2);
     put_text(reference, 21, "alpha");
     refused(ATTRIBUTES(reference), 337, EXIT_MALFORMED, "'k' refers to 'alpha', but is not in a function");
@@ -319,7 +319,7 @@ static struct wire *model_calling(const char *name) {
     return with(w, 8, opset("my", 1));
 }
 
-static void functions_are_accepted(void **state) {
+WIRE_TEST(functions_are_accepted) {
     struct wire *reference = attribute("k", 2), *body = node("Relu", "a", "b");
     put_text(reference, 21, "alpha");
     put(body, 5, reference);
@@ -333,14 +333,14 @@ static void functions_are_accepted(void **state) {
             EXIT_MALFORMED, "cycle: node #0, which reads node #1, which reads node #0");
 }
 
-static void functions_that_call_themselves(void **state) {
+WIRE_TEST(functions_that_call_themselves) {
     refused(with(model_calling("F"), 25, FUNCTION("F", call("F", "a", "b"))), 327, EXIT_MALFORMED,
             "function my::F calls itself");
     struct wire *w = with(model_calling("F"), 25, FUNCTION("F", call("G", "a", "b")));
     refused(with(w, 25, FUNCTION("G", call("F", "a", "b"))), 327, EXIT_MALFORMED, "calls itself through my::");
 }
 
-static void functions_that_explode(void **state) {
+WIRE_TEST(functions_that_explode) {
     struct wire *w = model_calling("f0");
     for (int i = 0; i < 30; i++) {
         const char *next = arena_printf(&pool, "f%d", i + 1);
@@ -350,7 +350,7 @@ static void functions_that_explode(void **state) {
     refused(w, 504, EXIT_LIMIT, "expansion of functions exceeds");
 }
 
-static void functions_that_are_wrong(void **state) {
+WIRE_TEST(functions_that_are_wrong) {
     refused(with(model_calling("F"), 25, FUNCTION("F", node("Relu", "q", "b"))), 328, EXIT_MALFORMED,
             "'q' is not defined");
     refused(with(model_calling("F"), 25, FUNCTION("F", node("Relu", "a", "c"))), 328, EXIT_MALFORMED,
@@ -362,7 +362,7 @@ static void functions_that_are_wrong(void **state) {
 
 /* ---- many errors, many nodes ---- */
 
-static void errors_are_collected_up_to_a_bound(void **state) {
+WIRE_TEST(errors_are_collected_up_to_a_bound) {
     struct wire *graph = graph_relu(), *more = graph_relu();
     for (int i = 0; i < 30; i++) {
         put(more, NODE, node("Relu", arena_printf(&pool, "absent%d", i), arena_printf(&pool, "v%d", i)));
@@ -377,7 +377,7 @@ static void errors_are_collected_up_to_a_bound(void **state) {
     release(o);
 }
 
-static void names_are_printable_in_errors(void **state) {
+WIRE_TEST(names_are_printable_in_errors) {
     struct opened *o = open_wire(model_of(GRAPH("Relu \x1b]0;evil\x07 > y")));
     assert_non_null(strstr(only_error(o)->text, "'\\x1b]0;evil\\x07'"));
     release(o);
@@ -396,7 +396,7 @@ static struct wire *chain(int count) {
     return model_of(graph);
 }
 
-static void long_chains_and_wide_nodes(void **state) {
+WIRE_TEST(long_chains_and_wide_nodes) {
     accepted(chain(100000));
     struct wire *wide = node("Sum", "", "y"), *fan = graph_io();
     for (int i = 0; i < 1000000; i++) put_text(wide, 1, "x");
@@ -406,7 +406,7 @@ static void long_chains_and_wide_nodes(void **state) {
     accepted(model_of(fan));
 }
 
-static void more_nodes_than_the_limit(void **state) {
+WIRE_TEST(more_nodes_than_the_limit) {
     struct wire *graph = graph_io();
     static const char relu[] = "\x0a\x12\x0a\x01x\x22\x04Relu\x32\x07ignored"; /* a node with a doc string */
     for (int i = 0; i <= ONNX_NODES; i++) put_bytes(graph, relu, sizeof relu - 1);
@@ -414,7 +414,7 @@ static void more_nodes_than_the_limit(void **state) {
 }
 
 /* Names and arrangements that look odd and are valid. */
-static void odd_but_valid_models(void **state) {
+WIRE_TEST(odd_but_valid_models) {
     struct wire *odd = message();
     put(odd, INPUT, value("0/a:b.c-d", FLOAT, DIMS(0, 4)));
     put(odd, INPUT, value("unused", FLOAT, SCALAR));
@@ -437,7 +437,7 @@ static void odd_but_valid_models(void **state) {
 }
 
 /* Training graphs read the values of the main graph. */
-static void training_graphs_see_the_model(void **state) {
+WIRE_TEST(training_graphs_see_the_model) {
     struct wire *info = message(), *bad = message();
     put(info, 2, branch_reading("y"));
     accepted(with(model_of(graph_relu()), 20, info));
@@ -446,35 +446,5 @@ static void training_graphs_see_the_model(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        WIRE_TEST(versions_and_imports),
-        WIRE_TEST(model_without_default_domain),
-        WIRE_TEST(graph_without_outputs),
-        WIRE_TEST(features_that_are_ignored),
-        WIRE_TEST(cycles),
-        WIRE_TEST(nodes_out_of_order),
-        WIRE_TEST(values_written_twice),
-        WIRE_TEST(values_declared_twice),
-        WIRE_TEST(values_that_nobody_writes),
-        WIRE_TEST(inputs_without_name),
-        WIRE_TEST(types_that_are_not_tensors),
-        WIRE_TEST(initializer_unlike_its_input),
-        WIRE_TEST(subgraphs_see_outer_values),
-        WIRE_TEST(places_name_the_subgraph),
-        WIRE_TEST(op_types),
-        WIRE_TEST(attributes_given_twice),
-        WIRE_TEST(attribute_types_and_values),
-        WIRE_TEST(references_outside_a_function),
-        WIRE_TEST(functions_are_accepted),
-        WIRE_TEST(functions_that_call_themselves),
-        WIRE_TEST(functions_that_explode),
-        WIRE_TEST(functions_that_are_wrong),
-        WIRE_TEST(errors_are_collected_up_to_a_bound),
-        WIRE_TEST(names_are_printable_in_errors),
-        WIRE_TEST(long_chains_and_wide_nodes),
-        WIRE_TEST(more_nodes_than_the_limit),
-        WIRE_TEST(odd_but_valid_models),
-        WIRE_TEST(training_graphs_see_the_model),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return run_all_tests("onnx_check", NULL, NULL);
 }

@@ -14,7 +14,7 @@ static void assert_tensor(struct opened *o, int index, struct onnx_tensor *out) 
 
 /* ---- good models ---- */
 
-static void raw_data_stays_in_the_file(void **state) {
+WIRE_TEST(raw_data_stays_in_the_file) {
     const float raw[4] = {1, -0.0f, 1e-40f, NAN};
     const struct wire *w = model_with(tensor_raw("w", FLOAT, DIMS(2, 2), raw, sizeof raw));
     struct opened *o = open_wire(w);
@@ -33,7 +33,7 @@ static void raw_data_stays_in_the_file(void **state) {
     release(o);
 }
 
-static void large_payload_is_no_part_of_the_tree(void **state) {
+WIRE_TEST(large_payload_is_no_part_of_the_tree) {
     enum { BYTES = 1 << 20 };
     struct opened *o = open_wire(model_with(tensor_raw("w", 2, DIMS(BYTES), ARENA_ARRAY(&pool, char, BYTES), BYTES)));
     assert_sound(o);
@@ -41,7 +41,7 @@ static void large_payload_is_no_part_of_the_tree(void **state) {
     release(o);
 }
 
-static void typed_data_is_decoded(void **state) {
+WIRE_TEST(typed_data_is_decoded) {
     struct wire *f = tensor("f", FLOAT, DIMS(2)), *i = tensor("i", INT64, DIMS(3)), *h = tensor("h", FLOAT16, DIMS(2));
     put_data(f, 4, (const float[]){1.5f, -2}, 8);
     struct wire *packed = message(), *halves = message();
@@ -70,7 +70,7 @@ static void typed_data_is_decoded(void **state) {
     release(o);
 }
 
-static void data_may_be_unpacked_and_in_pieces(void **state) {
+WIRE_TEST(data_may_be_unpacked_and_in_pieces) {
     struct wire *f = tensor("f", FLOAT, DIMS(4)), *i = tensor("i", INT32, DIMS(3));
     put_float(f, 4, 1);
     put_float(f, 4, 2);
@@ -92,7 +92,7 @@ static void data_may_be_unpacked_and_in_pieces(void **state) {
     release(o);
 }
 
-static void unknown_fields_and_doc_strings_are_dropped(void **state) {
+WIRE_TEST(unknown_fields_and_doc_strings_are_dropped) {
     struct wire *w = model_of(graph_relu());
     put_data(w, 6, "\0\xff", 2);
     put_int(w, 999, 5);
@@ -102,7 +102,7 @@ static void unknown_fields_and_doc_strings_are_dropped(void **state) {
     accepted(w);
 }
 
-static void model_over_2_gb_is_mapped(void **state) {
+WIRE_TEST(model_over_2_gb_is_mapped) {
     const uint64_t bytes = 3ull << 30;
     struct wire *t = tensor("w", 2, DIMS(3ll << 30)), *head = model_of(graph_relu()), *graph = message();
     put_varint(t, 9 << 3 | 2);
@@ -144,7 +144,7 @@ static void assert_bytes(const void *bytes, size_t count, int code, enum exit_co
     assert_path(in_directory("model.onnx"), code, exit, text);
 }
 
-static void what_is_no_regular_file(void **state) {
+WIRE_TEST(what_is_no_regular_file) {
     assert_path(in_directory("absent.onnx"), 601, EXIT_SYSTEM, "No such file");
     assert_path(directory, 602, EXIT_SYSTEM, "is a directory, not a model file");
     assert_int_equal(mkfifo(in_directory("fifo"), 0600), 0);
@@ -152,7 +152,7 @@ static void what_is_no_regular_file(void **state) {
     assert_path("/dev/zero", 602, EXIT_SYSTEM, "not a regular file");
 }
 
-static void what_is_not_onnx(void **state) {
+WIRE_TEST(what_is_not_onnx) {
     static const struct {
         const char *bytes;
         size_t count;
@@ -185,7 +185,7 @@ static void what_is_not_onnx(void **state) {
     assert_bytes("\xb8\x3e\x01", 3, 311, EXIT_MALFORMED, "model has no graph"); /* A19 */
 }
 
-static void lengths_past_the_end(void **state) {
+WIRE_TEST(lengths_past_the_end) {
     static const uint64_t lengths[] = {100, 1ull << 32, 1ull << 63, UINT64_MAX};
     for (int i = 0; i < 4; i++) {
         struct wire *w = message();
@@ -197,7 +197,7 @@ static void lengths_past_the_end(void **state) {
     }
 }
 
-static void every_cut_of_a_model(void **state) {
+WIRE_TEST(every_cut_of_a_model) {
     const struct wire *w = model_of(graph_relu());
     for (int n = 1; n < w->data.n; n++) {
         write_file("model.onnx", w->data.at, (size_t)n);
@@ -210,7 +210,7 @@ static void every_cut_of_a_model(void **state) {
     }
 }
 
-static void trailing_and_doubled_bytes(void **state) {
+WIRE_TEST(trailing_and_doubled_bytes) {
     struct wire *tail = model_of(graph_relu()), *twice = model_of(graph_relu());
     int end = tail->data.n;
     put_bytes(tail, "\xff\xff\xff", 3);
@@ -234,7 +234,7 @@ static struct wire *nested(int depth) {
     return model_of(graph);
 }
 
-static void nesting_is_bounded(void **state) {
+WIRE_TEST(nesting_is_bounded) {
     accepted(nested(64));
     refused(nested(65), 501, EXIT_LIMIT, "subgraph nesting deeper than 64");
     refused(nested(200), 501, EXIT_LIMIT, "subgraph nesting deeper than 64");
@@ -253,7 +253,7 @@ static void nesting_is_bounded(void **state) {
     refused(model_of(graph), 501, EXIT_LIMIT, "nested deeper");
 }
 
-static void many_empty_messages(void **state) {
+WIRE_TEST(many_empty_messages) {
     struct wire *tensors = message(), *nodes = message();
     for (int i = 0; i < 1000000; i++) {
         put_bytes(tensors, "\x2a\0", 2);
@@ -263,7 +263,7 @@ static void many_empty_messages(void **state) {
     refused(model_of(nodes), 311, EXIT_MALFORMED, "node #0 has no op_type");
 }
 
-static void file_of_zeros(void **state) {
+WIRE_TEST(file_of_zeros) {
     write_file("model.onnx", "", 0);
     const char *path = in_directory("model.onnx");
     assert_int_equal(truncate(path, 5ll << 30), 0);
@@ -271,7 +271,7 @@ static void file_of_zeros(void **state) {
 }
 
 /* A18: another process cuts the file off again and again. Reading ends in an error or in a sound model. */
-static void file_that_shrinks_while_read(void **state) {
+WIRE_TEST(file_that_shrinks_while_read) {
     enum { BYTES = 66 << 20 }; /* large enough to be mapped */
     struct wire *t = tensor("w", 2, DIMS(BYTES)), *graph = graph_relu();
     put_data(t, 9, ARENA_ARRAY(&pool, char, BYTES), BYTES);
@@ -294,7 +294,7 @@ static void file_that_shrinks_while_read(void **state) {
     waitpid(child, NULL, 0);
 }
 
-static void names_with_nul(void **state) {
+WIRE_TEST(names_with_nul) {
     struct wire *n = node("Relu", "x", "y"), *graph = graph_io();
     put_data(n, 3, "a\0b", 3);
     put(graph, NODE, n);
@@ -303,7 +303,7 @@ static void names_with_nul(void **state) {
 
 /* ---- C: tensors ---- */
 
-static void shapes_that_cannot_be(void **state) {
+WIRE_TEST(shapes_that_cannot_be) {
     const char raw[16] = {0};
     refused(model_with(tensor_raw("w", FLOAT, DIMS(1ll << 62, 4), raw, 16)), 351, EXIT_MALFORMED,
             "tensor 'w': element count overflows");
@@ -316,7 +316,7 @@ static void shapes_that_cannot_be(void **state) {
     accepted(model_with(tensor_raw("w", FLOAT, 8, ones, raw, 4)));
 }
 
-static void values_that_cannot_be(void **state) {
+WIRE_TEST(values_that_cannot_be) {
     struct wire *huge = message(), *graph = graph_relu(), *negative = graph_relu(), *deep = graph_relu();
     put(huge, INPUT, value("x", FLOAT, DIMS(1ll << 40, 1ll << 40)));
     put(huge, OUTPUT, value("x", FLOAT, DIMS(4)));
@@ -332,7 +332,7 @@ static void values_that_cannot_be(void **state) {
     refused(model_of(deep), 506, EXIT_LIMIT, "value 'y' has 9 dimensions");
 }
 
-static void wrong_amounts_of_data(void **state) {
+WIRE_TEST(wrong_amounts_of_data) {
     const char raw[17] = {0};
     refused(model_with(tensor_raw("w", FLOAT, DIMS(4), raw, 15)), 353, EXIT_MALFORMED,
             "'w' FLOAT [4] needs 16 bytes, but has 15");
@@ -349,7 +349,7 @@ static void wrong_amounts_of_data(void **state) {
     refused(model_with(odd), 302, EXIT_MALFORMED, "bad packed field");
 }
 
-static void data_in_two_places(void **state) {
+WIRE_TEST(data_in_two_places) {
     const char raw[16] = {0};
     struct wire *both = tensor_raw("w", FLOAT, DIMS(4), raw, 16), *twice = tensor_raw("w", FLOAT, DIMS(4), raw, 16);
     struct wire *other = tensor("w", FLOAT, DIMS(4));
@@ -377,7 +377,7 @@ static struct wire *int32_data(int type, int64_t element) {
     return w;
 }
 
-static void elements_out_of_range(void **state) {
+WIRE_TEST(elements_out_of_range) {
     refused_tensor(int32_data(FLOAT16, 65536), 355, EXIT_MALFORMED, "value 65536 does not fit FLOAT16");
     refused_tensor(int32_data(2, 256), 355, EXIT_MALFORMED, "does not fit UINT8");
     refused_tensor(int32_data(3, -129), 355, EXIT_MALFORMED, "does not fit INT8");
@@ -386,7 +386,7 @@ static void elements_out_of_range(void **state) {
     refused_tensor(tensor_raw("w", BOOL, DIMS(2), "\1\7", 2), 358, EXIT_MALFORMED, "a BOOL is 0 or 1, not 7");
 }
 
-static void element_types(void **state) {
+WIRE_TEST(element_types) {
     static const int64_t wrong[] = {0, 99, -1, 1ll << 31};
     for (int i = 0; i < 4; i++) {
         struct wire *w = message();
@@ -401,7 +401,7 @@ static void element_types(void **state) {
 }
 
 /* Elements of fewer than 8 bits are packed, the first in the lowest bits. */
-static void packed_elements(void **state) {
+WIRE_TEST(packed_elements) {
     struct onnx_tensor t;
     struct opened *o = open_wire(model_with(tensor_raw("w", 22, DIMS(3), "\x21\x03", 2))); /* INT4 */
     assert_tensor(o, 0, &t);
@@ -417,7 +417,7 @@ static void packed_elements(void **state) {
     refused(model_with(tensor_raw("w", 28, DIMS(4), "1234", 4)), 353, EXIT_MALFORMED, "needs 3 bytes, but has 4");
 }
 
-static void empty_tensors(void **state) {
+WIRE_TEST(empty_tensors) {
     struct opened *o = open_wire(model_with(tensor("w", FLOAT, DIMS(1ll << 40, 0, 1ll << 40))));
     struct onnx_tensor t;
     assert_tensor(o, 0, &t);
@@ -426,7 +426,7 @@ static void empty_tensors(void **state) {
     release(o);
 }
 
-static void segments_and_names(void **state) {
+WIRE_TEST(segments_and_names) {
     struct wire *segment = tensor_raw("w", FLOAT, DIMS(1), "1234", 4);
     put(segment, 3, message());
     refused(model_with(segment), 357, EXIT_MALFORMED, "is a segment");
@@ -445,7 +445,7 @@ static struct wire *external(const char *const *pairs) {
 
 #define EXTERNAL(...) external((const char *const[]){__VA_ARGS__, NULL})
 
-static void external_data_is_found(void **state) {
+WIRE_TEST(external_data_is_found) {
     const float data[6] = {9, 1, 2, 3, 4, 9};
     assert_int_equal(mkdir(in_directory("sub"), 0700), 0);
     write_file("ok.bin", data, sizeof data);
@@ -465,14 +465,14 @@ static void external_data_is_found(void **state) {
     }
 }
 
-static void locations_outside(void **state) {
+WIRE_TEST(locations_outside) {
     static const char *const places[] = {"../secret",      "sub/../../secret", "/etc/passwd", "file:///etc/passwd",
                                          "http://host/it", "a/./../../b",      "..",          "*/_ORT_MEM_ADDR_/*"};
     for (size_t i = 0; i < sizeof places / sizeof *places; i++)
         refused(EXTERNAL("location", places[i]), 361, EXIT_MALFORMED, "is outside of the model's directory");
 }
 
-static void linked_files(void **state) {
+WIRE_TEST(linked_files) {
     write_file("one.bin", "0123456789abcdef", 16);
     assert_int_equal(mkdir(in_directory("real"), 0700), 0);
     write_file("real/two.bin", "0123456789abcdef", 16);
@@ -494,7 +494,7 @@ static void linked_files(void **state) {
     }
 }
 
-static void locations_that_are_no_files(void **state) {
+WIRE_TEST(locations_that_are_no_files) {
     assert_int_equal(mkfifo(in_directory("fifo"), 0600), 0);
     assert_int_equal(mkdir(in_directory("sub"), 0700), 0);
     char *longest = ARENA_ARRAY(&pool, char, 5001);
@@ -511,7 +511,7 @@ static void locations_that_are_no_files(void **state) {
     refused(model_with(w), 364, EXIT_MALFORMED, "NUL");
 }
 
-static void offsets_and_lengths(void **state) {
+WIRE_TEST(offsets_and_lengths) {
     write_file("ok.bin", "0123456789abcdefghij", 20);
     static const char *const offsets[] = {
         "-1", "abc", "", "0x10", "1e3", "9223372036854775808", "18446744073709551616"};
@@ -527,7 +527,7 @@ static void offsets_and_lengths(void **state) {
     refused(EXTERNAL("location", "ok.bin", "length", "x"), 365, EXIT_MALFORMED, "length 'x'");
 }
 
-static void external_keys(void **state) {
+WIRE_TEST(external_keys) {
     write_file("ok.bin", "0123456789abcdef", 16);
     refused(EXTERNAL("location", "ok.bin", "evil", "1"), 367, EXIT_MALFORMED, "unknown key 'evil'");
     refused(EXTERNAL("location", "ok.bin", "location", "ok.bin"), 367, EXIT_MALFORMED, "gives location twice");
@@ -540,7 +540,7 @@ static void external_keys(void **state) {
 }
 
 /* D15; the digests are those of the SHA-1 standard's examples. */
-static void checksums_of_external_data(void **state) {
+WIRE_TEST(checksums_of_external_data) {
     write_file("abc.bin", "abcdbcdecdefdefgefghfghighijhijkijkljklmklmnlmnomnopnopq", 56);
     write_file("empty.bin", "", 0);
     static const char right[] = "84983E441C3BD26EBAAE4AA1F95129E5E54670F1",
@@ -556,7 +556,7 @@ static void checksums_of_external_data(void **state) {
     accepted(model_with(w));
 }
 
-static void external_data_in_an_attribute(void **state) {
+WIRE_TEST(external_data_in_an_attribute) {
     struct wire *t = tensor(NULL, FLOAT, DIMS(4)), *attribute = message(), *constant = node("Constant", "", "c");
     put(t, 13, entry("location", "../secret"));
     put_int(t, 14, 1);
@@ -579,7 +579,7 @@ static pid_t start_swapping(const char *one, const char *other) {
 }
 
 /* D18: what was looked at is what is read, whatever lies there a moment later. */
-static void file_that_becomes_a_link_and_back(void **state) {
+WIRE_TEST(file_that_becomes_a_link_and_back) {
     enum { ROUNDS = 10000 };
     static const char data[] = "0123456789abcdef", secret[] = "secretsecretsecr";
     const struct wire *w = EXTERNAL("location", "w.bin");
@@ -607,7 +607,7 @@ static void file_that_becomes_a_link_and_back(void **state) {
     assert_true(read > 0 && links > 0); /* or nothing was swapped */
 }
 
-static void one_bad_file_is_one_error(void **state) {
+WIRE_TEST(one_bad_file_is_one_error) {
     struct wire *graph = graph_relu();
     for (int i = 0; i < 50; i++) {
         struct wire *t = tensor(arena_printf(&pool, "w%d", i), FLOAT, DIMS(4));
@@ -644,7 +644,7 @@ static int open_within(const char *path, size_t budget) {
 }
 
 /* H14: wherever the arena runs out, nothing is lost and nothing stays open. */
-static void memory_may_run_out_anywhere(void **state) {
+WIRE_TEST(memory_may_run_out_anywhere) {
     write_file("ok.bin", "0123456789abcdef", 16);
     struct wire *t = tensor("w", FLOAT, DIMS(4)), *body = graph_relu(), *holder = message(),
                 *branch = node("If", "x", "z");
@@ -682,7 +682,7 @@ static int open_suite_model(const char *path, const struct stat *status, int typ
     return 0;
 }
 
-static void no_model_of_the_suite_is_malformed(void **state) {
+WIRE_TEST(no_model_of_the_suite_is_malformed) {
     if (access(suite, R_OK)) skip();
     assert_int_equal(nftw(suite, open_suite_model, 16, FTW_PHYS), 0);
     assert_int_equal(malformed, 0);
@@ -690,44 +690,5 @@ static void no_model_of_the_suite_is_malformed(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        WIRE_TEST(raw_data_stays_in_the_file),
-        WIRE_TEST(large_payload_is_no_part_of_the_tree),
-        WIRE_TEST(typed_data_is_decoded),
-        WIRE_TEST(data_may_be_unpacked_and_in_pieces),
-        WIRE_TEST(unknown_fields_and_doc_strings_are_dropped),
-        WIRE_TEST(model_over_2_gb_is_mapped),
-        WIRE_TEST(what_is_no_regular_file),
-        WIRE_TEST(what_is_not_onnx),
-        WIRE_TEST(lengths_past_the_end),
-        WIRE_TEST(every_cut_of_a_model),
-        WIRE_TEST(trailing_and_doubled_bytes),
-        WIRE_TEST(nesting_is_bounded),
-        WIRE_TEST(many_empty_messages),
-        WIRE_TEST(file_of_zeros),
-        WIRE_TEST(file_that_shrinks_while_read),
-        WIRE_TEST(names_with_nul),
-        WIRE_TEST(shapes_that_cannot_be),
-        WIRE_TEST(values_that_cannot_be),
-        WIRE_TEST(wrong_amounts_of_data),
-        WIRE_TEST(data_in_two_places),
-        WIRE_TEST(elements_out_of_range),
-        WIRE_TEST(element_types),
-        WIRE_TEST(packed_elements),
-        WIRE_TEST(empty_tensors),
-        WIRE_TEST(segments_and_names),
-        WIRE_TEST(external_data_is_found),
-        WIRE_TEST(locations_outside),
-        WIRE_TEST(linked_files),
-        WIRE_TEST(locations_that_are_no_files),
-        WIRE_TEST(offsets_and_lengths),
-        WIRE_TEST(external_keys),
-        WIRE_TEST(checksums_of_external_data),
-        WIRE_TEST(external_data_in_an_attribute),
-        WIRE_TEST(file_that_becomes_a_link_and_back),
-        WIRE_TEST(one_bad_file_is_one_error),
-        WIRE_TEST(memory_may_run_out_anywhere),
-        WIRE_TEST(no_model_of_the_suite_is_malformed),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return run_all_tests("onnx_read", NULL, NULL);
 }

@@ -34,7 +34,7 @@ static struct rt_sampling sampling_of(const struct rt_json *list) {
 }
 
 /* What is kept, and the scores of it, are those of transformers. */
-static void keeps_what_transformers_keeps(void **state) {
+TEST(keeps_what_transformers_keeps) {
     const struct rt_json *records = rt_json_member(rt_json_root(document), "records");
     int n = 0;
     for (const struct rt_json *record = records->first; record; record = record->next, n++) {
@@ -55,7 +55,7 @@ static void keeps_what_transformers_keeps(void **state) {
 }
 
 /* The kept tokens come as often as their probabilities say: within 5 standard deviations. */
-static void draws_by_probability(void **state) {
+TEST(draws_by_probability) {
     enum { DRAWS = 200000, TOKENS = 6 };
     static const float given[TOKENS] = {1, -2, 0.5f, -INFINITY, 3, 0};
     const struct rt_sampling sampling = {.temperature = 1, .top_p = 1, .repetition_penalty = 1, .seed = 3};
@@ -80,7 +80,7 @@ static int64_t drawn(uint64_t seed, uint64_t row, uint64_t position) {
 }
 
 /* A draw depends on seed, row and position, and on all of them. */
-static void draws_are_counted(void **state) {
+TEST(draws_are_counted) {
     int seeds = 0, rows = 0, positions = 0;
     for (uint64_t i = 0; i < 64; i++) {
         assert_int_equal(drawn(i, 2 * i, 3 * i), drawn(i, 2 * i, 3 * i));
@@ -92,7 +92,7 @@ static void draws_are_counted(void **state) {
 }
 
 /* Greedy: the greatest score, of equal ones the lowest id. */
-static void greedy_takes_the_lowest_of_equals(void **state) {
+TEST(greedy_takes_the_lowest_of_equals) {
     float scores[] = {-1, 4, 2, 4, -INFINITY}, scratch[5];
     assert_int_equal(rt_sample(&RT_SAMPLING_GREEDY, scores, scratch, 5, 0, 0), 1);
     float infinite[] = {0, INFINITY, INFINITY};
@@ -101,14 +101,14 @@ static void greedy_takes_the_lowest_of_equals(void **state) {
 }
 
 /* Of equal scores at the edge of top-p the lowest ids stay. */
-static void top_p_keeps_the_lowest_of_equals(void **state) {
+TEST(top_p_keeps_the_lowest_of_equals) {
     const struct rt_sampling sampling = {.temperature = 1, .top_p = 0.45, .repetition_penalty = 1};
     float scores[] = {1, 1, 1, 1}, scratch[4];
     rt_sample(&sampling, scores, scratch, 4, 0, 0);
     for (int i = 0; i < 4; i++) assert_int_equal(scores[i] > -INFINITY, i < 2);
 }
 
-static void numbers_that_are_none_are_refused(void **state) {
+TEST(numbers_that_are_none_are_refused) {
     float nan[] = {0, NAN, 1}, hidden[] = {-INFINITY, -INFINITY}, scratch[3];
     const struct rt_sampling warm = {.temperature = 1, .top_p = 1, .repetition_penalty = 1};
     assert_int_equal(rt_sample(&RT_SAMPLING_GREEDY, nan, scratch, 3, 0, 0), -1);
@@ -117,18 +117,10 @@ static void numbers_that_are_none_are_refused(void **state) {
 }
 
 int main(int argc, char **argv) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(keeps_what_transformers_keeps),
-        cmocka_unit_test(draws_by_probability),
-        cmocka_unit_test(draws_are_counted),
-        cmocka_unit_test(greedy_takes_the_lowest_of_equals),
-        cmocka_unit_test(top_p_keeps_the_lowest_of_equals),
-        cmocka_unit_test(numbers_that_are_none_are_refused),
-    };
     struct rt_reason why;
     document = argc > 1 ? rt_json_read(argv[1], &why) : NULL;
     if (!document) return 1;
-    const int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    const int failed = run_all_tests("sample", NULL, NULL);
     rt_json_free(document);
     return failed;
 }

@@ -57,20 +57,20 @@ static void check_models(enum rt_dtype dtype, bool train) {
     }
 }
 
-static void models_as_they_are(void **state) {
+TEST(models_as_they_are) {
     check_models(RT_DTYPE_NONE, false);
 }
 
-static void models_in_f64(void **state) {
+TEST(models_in_f64) {
     check_models(RT_F64, false);
 }
 
-static void models_for_training(void **state) {
+TEST(models_for_training) {
     check_models(RT_F32, true);
 }
 
 /* Nothing of the 250 nodes per layer that compute shapes is left: what remains are those that compute values. */
-static void shapes_are_computed_by_import(void **state) {
+TEST(shapes_are_computed_by_import) {
     struct sample sample;
     const char *dir = arena_printf(&pool, "%s/tests/models/gpt2", golden.root);
     assert_int_equal(sample_import(&sample, dir, RT_F32, false), 0);
@@ -166,7 +166,7 @@ static const char *imported(struct arena *arena, const char *text) {
     return replaced(arena, result, path, "model.onnx");
 }
 
-static void lowerings(void **state) {
+TEST(lowerings) {
     assert_int_equal(golden_run(&golden, "tests/import/lowerings.txt", imported), 0);
 }
 
@@ -177,25 +177,18 @@ static int occurrences(const char *text, const char *word) {
 }
 
 /* Many frames are multiplied with one matrix: nothing is moved between transforms of parts. */
-static void short_transforms_are_one_product(void **state) {
+TEST(short_transforms_are_one_product) {
     const char *graph = imported(&pool, "input x f32 4 600 1\ninit step i64 : 20\ninit length i64 : 100\n"
                                         "y = STFT x step _ length\noutput y\n");
     assert_int_equal(occurrences(graph, "= MatMul("), 1);
     assert_int_equal(occurrences(graph, "= Transpose("), 0);
 }
 
-static void errors(void **state) {
+TEST(errors) {
     assert_int_equal(golden_run(&golden, "tests/import/errors.txt", imported), 0);
 }
 
 int main(int argc, char **argv) {
     golden = golden_options(argc, argv);
-    const struct CMUnitTest tests[] = {cmocka_unit_test(models_as_they_are),
-                                       cmocka_unit_test(models_in_f64),
-                                       cmocka_unit_test(models_for_training),
-                                       cmocka_unit_test(shapes_are_computed_by_import),
-                                       cmocka_unit_test(lowerings),
-                                       cmocka_unit_test(errors),
-                                       cmocka_unit_test(short_transforms_are_one_product)};
-    return cmocka_run_group_tests(tests, open_pool, close_pool);
+    return run_all_tests("import", open_pool, close_pool);
 }

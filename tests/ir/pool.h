@@ -1,4 +1,4 @@
-/* An arena that the tests of a program share: cmocka_run_group_tests(tests, open_pool, close_pool). */
+/* An arena that the tests of a program share: run_all_tests(NAME, open_pool, close_pool). */
 #ifndef TESTS_POOL_H
 #define TESTS_POOL_H
 

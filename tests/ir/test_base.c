@@ -11,7 +11,7 @@
 
 /* Arenas ------------------------------------------------------------------------------------------------------- */
 
-static void test_objects_are_zero_aligned_and_apart(void **state) {
+TEST(test_objects_are_zero_aligned_and_apart) {
     struct arena arena;
     unsigned char *before = NULL;
     arena_init(&arena, 0, NULL);
@@ -27,7 +27,7 @@ static void test_objects_are_zero_aligned_and_apart(void **state) {
     assert_int_equal(arena.used, 0);
 }
 
-static void test_budget_jumps(void **state) {
+TEST(test_budget_jumps) {
     struct arena arena;
     jmp_buf failed;
     volatile int objects = 0;
@@ -51,7 +51,7 @@ static bool allocation_jumps(size_t count, size_t size) {
     return false;
 }
 
-static void test_sizes_that_overflow_jump(void **state) {
+TEST(test_sizes_that_overflow_jump) {
     assert_true(allocation_jumps(SIZE_MAX, 2));
     assert_true(allocation_jumps(SIZE_MAX / 2, 3));
     assert_true(allocation_jumps(SIZE_MAX, 1));
@@ -62,7 +62,7 @@ static void test_sizes_that_overflow_jump(void **state) {
 #ifdef __SANITIZE_ADDRESS__
 int __asan_address_is_poisoned(const volatile void *address);
 
-static void test_only_objects_may_be_touched(void **state) {
+TEST(test_only_objects_may_be_touched) {
     for (size_t size = 0; size < 100; size++) {
         const char *object = arena_alloc(&pool, size, 1);
         assert_true(__asan_address_is_poisoned(object + size));
@@ -72,14 +72,14 @@ static void test_only_objects_may_be_touched(void **state) {
 }
 #endif
 
-static void test_copies_end_with_a_zero(void **state) {
+TEST(test_copies_end_with_a_zero) {
     const char *copy = arena_copy(&pool, "ab\0cd", 4);
     assert_memory_equal(copy, "ab\0c", 5);
     assert_string_equal(arena_strdup(&pool, ""), "");
     assert_string_equal(arena_printf(&pool, "%s %d", "word", 7), "word 7");
 }
 
-static void test_vec_grows(void **state) {
+TEST(test_vec_grows) {
     VEC(int) vec = {0};
     for (int i = 0; i < 10000; i++) VEC_PUSH(&pool, &vec, i * i);
     assert_int_equal(vec.n, 10000);
@@ -88,7 +88,7 @@ static void test_vec_grows(void **state) {
 
 /* Maps --------------------------------------------------------------------------------------------------------- */
 
-static void test_map_finds_all_in_order(void **state) {
+TEST(test_map_finds_all_in_order) {
     struct map map;
     char key[16];
     map_init(&map, &pool);
@@ -107,7 +107,7 @@ static void test_map_finds_all_in_order(void **state) {
     assert_int_equal(map_get(&map, "key1", 4), -1);
 }
 
-static void test_map_keys_are_bytes(void **state) {
+TEST(test_map_keys_are_bytes) {
     struct map map;
     map_init(&map, &pool);
     map_put(&map, "a\0b", 3, 1);
@@ -123,7 +123,7 @@ static void test_map_keys_are_bytes(void **state) {
 
 /* Text --------------------------------------------------------------------------------------------------------- */
 
-static void test_strbuf(void **state) {
+TEST(test_strbuf) {
     struct strbuf buffer;
     strbuf_init(&buffer, &pool);
     assert_string_equal(strbuf_text(&buffer), "");
@@ -136,7 +136,7 @@ static void test_strbuf(void **state) {
     assert_string_equal(strbuf_text(&buffer) + 502, "07xy");
 }
 
-static void test_names_made_harmless(void **state) {
+TEST(test_names_made_harmless) {
     assert_string_equal(str_escape(&pool, "a\033[1m\\\n\xc3", 8, 0), "a\\x1b[1m\\x5c\\x0a\\xc3");
     assert_string_equal(str_escape(&pool, "abcdef", 6, 3), "abc...");
     assert_string_equal(str_escape(&pool, "ab\n", 3, 3), "ab...");
@@ -147,7 +147,7 @@ static void test_names_made_harmless(void **state) {
     assert_false(str_is_plain("a\x80"));
 }
 
-static void test_nearest_word(void **state) {
+TEST(test_nearest_word) {
     static const char *const words[] = {"--threads", "--target", "--train", NULL};
     assert_string_equal(str_nearest("--thread", words), "--threads");
     assert_string_equal(str_nearest("--tarqet", words), "--target");
@@ -157,7 +157,7 @@ static void test_nearest_word(void **state) {
 
 /* Diagnostics -------------------------------------------------------------------------------------------------- */
 
-static void test_diagnostics_as_printed(void **state) {
+TEST(test_diagnostics_as_printed) {
     struct diags diags;
     diags_init(&diags, &pool);
     assert_int_equal(diags_exit(&diags), EXIT_OK);
@@ -180,7 +180,7 @@ static void test_diagnostics_as_printed(void **state) {
                                                      "  --> here\n");
 }
 
-static void test_diagnostics_as_json(void **state) {
+TEST(test_diagnostics_as_json) {
     struct diags diags;
     char text[512] = "";
     diags_init(&diags, &pool);
@@ -196,22 +196,5 @@ static void test_diagnostics_as_json(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-#ifdef __SANITIZE_ADDRESS__
-        cmocka_unit_test(test_only_objects_may_be_touched),
-#endif
-        cmocka_unit_test(test_objects_are_zero_aligned_and_apart),
-        cmocka_unit_test(test_budget_jumps),
-        cmocka_unit_test(test_sizes_that_overflow_jump),
-        cmocka_unit_test(test_copies_end_with_a_zero),
-        cmocka_unit_test(test_vec_grows),
-        cmocka_unit_test(test_map_finds_all_in_order),
-        cmocka_unit_test(test_map_keys_are_bytes),
-        cmocka_unit_test(test_strbuf),
-        cmocka_unit_test(test_names_made_harmless),
-        cmocka_unit_test(test_nearest_word),
-        cmocka_unit_test(test_diagnostics_as_printed),
-        cmocka_unit_test(test_diagnostics_as_json),
-    };
-    return cmocka_run_group_tests(tests, open_pool, close_pool);
+    return run_all_tests("base", open_pool, close_pool);
 }

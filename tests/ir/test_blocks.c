@@ -20,7 +20,7 @@ static const char *blocks_of(struct arena *arena, const char *input) {
     return blocks ? blocks + 1 : "none\n";
 }
 
-static void test_cases(void **state) {
+TEST(test_cases) {
     assert_int_equal(golden_run(&golden, "tests/ir/blocks.txt", blocks_of), 0);
 }
 
@@ -59,7 +59,7 @@ static void check_layers(int layers) {
     assert_int_equal(blocks.all.at[0].times, layers);
 }
 
-static void test_any_number_of_layers(void **state) {
+TEST(test_any_number_of_layers) {
     check_layers(2);
     check_layers(3);
     check_layers(96);
@@ -67,7 +67,7 @@ static void test_any_number_of_layers(void **state) {
 }
 
 /* Nodes that are alike in types may differ in an attribute. */
-static void test_two_ways_of_being_alike(void **state) {
+TEST(test_two_ways_of_being_alike) {
     const struct graph *graph = golden_graph(&pool, "input %0 \"x\" f32[2,4]\n"
                                                     "%1 \"a\" = LeakyRelu(%0) alpha=0.5\n"
                                                     "%2 \"b\" = LeakyRelu(%1) alpha=0.25\n"
@@ -141,7 +141,7 @@ static void change_split(struct graph *graph, int axis) {
     last_node(graph)->split[axis].factor = SPLIT_PARTIAL;
 }
 
-static void test_nodes_that_differ_are_not_alike(void **state) {
+TEST(test_nodes_that_differ_are_not_alike) {
     static void (*const changes[])(struct graph *, int) = {
         change_dtype,    change_extent, change_ndim,           change_joined,    change_attribute, add_attribute,
         change_operator, change_stage,  change_stage_of_input, change_placement, change_part,      change_split};
@@ -168,12 +168,6 @@ static void test_nodes_that_differ_are_not_alike(void **state) {
 }
 
 int main(int argc, char **argv) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_cases),
-        cmocka_unit_test(test_any_number_of_layers),
-        cmocka_unit_test(test_two_ways_of_being_alike),
-        cmocka_unit_test(test_nodes_that_differ_are_not_alike),
-    };
     golden = golden_options(argc, argv);
-    return cmocka_run_group_tests(tests, open_pool, close_pool);
+    return run_all_tests("blocks", open_pool, close_pool);
 }

@@ -85,7 +85,7 @@ static const char *describe(struct arena *arena, const char *statements) {
     return strbuf_text(&out);
 }
 
-static void test_annotations(void **state) {
+TEST(test_annotations) {
     int differing = 0;
     for (int i = 0; i < FILES; i++) differing += golden_run(&golden, files[i], describe);
     assert_int_equal(differing, 0);
@@ -103,7 +103,7 @@ static void see(const char *name, const char *statements) {
     arena_free(&arena);
 }
 
-static void test_every_row_has_a_case(void **state) {
+TEST(test_every_row_has_a_case) {
     for (int i = 0; i < FILES; i++) golden_each(&golden, files[i], see);
     for (int i = 0; i < NOPS; i++) {
         if (seen[i] || (ops[i].kind == OP_ELEMENTWISE && !ops[i].dims)) continue;
@@ -113,10 +113,6 @@ static void test_every_row_has_a_case(void **state) {
 }
 
 int main(int argc, char **argv) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_annotations),
-        cmocka_unit_test(test_every_row_has_a_case),
-    };
     golden = golden_options(argc, argv);
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return run_all_tests("dims", NULL, NULL);
 }

@@ -40,7 +40,7 @@ static double sign(double x) {
     return isnan(x) ? x : (x > 0) - (x < 0);
 }
 
-static void test_functions_of_one(void **state) {
+TEST(test_functions_of_one) {
     static const struct {
         const char *text;
         double (*f)(double);
@@ -68,7 +68,7 @@ static double product(double a, double b) {
     return a * b;
 }
 
-static void test_functions_of_two(void **state) {
+TEST(test_functions_of_two) {
     static const struct {
         const char *text;
         double (*f)(double, double);
@@ -82,7 +82,7 @@ static void test_functions_of_two(void **state) {
 }
 
 /* A product that is not rounded: in other steps it would be 0. */
-static void test_functions_of_three(void **state) {
+TEST(test_functions_of_three) {
     const double next = nextafter(1, 2), past = nextafter(1, 0);
     for (int i = 0; i < SAMPLES * SAMPLES; i++) {
         double a = samples[i / SAMPLES], b = samples[i % SAMPLES];
@@ -96,7 +96,7 @@ static void test_functions_of_three(void **state) {
     assert_same("clamp", value_of("clamp(a, b, c)", real(2.5), real(-1), real(3)).f, 2.5);
 }
 
-static void test_comparisons(void **state) {
+TEST(test_comparisons) {
     for (int i = 0; i < SAMPLES * SAMPLES; i++) {
         double a = samples[i / SAMPLES], b = samples[i % SAMPLES];
         const struct number x = real(a), y = real(b), none = real(0);
@@ -115,7 +115,7 @@ static void test_comparisons(void **state) {
 }
 
 /* ONNX Max and Min: NaN wins, whichever operand it is. */
-static void test_extremes_keep_nan(void **state) {
+TEST(test_extremes_keep_nan) {
     assert_same("max", value_of("max(a, b)", real(NAN), real(1), real(0)).f, NAN);
     assert_same("max", value_of("max(a, b)", real(1), real(NAN), real(0)).f, NAN);
     assert_same("min", value_of("min(a, b)", real(NAN), real(1), real(0)).f, NAN);
@@ -125,7 +125,7 @@ static void test_extremes_keep_nan(void **state) {
 }
 
 /* Operators bind as in C, whatever the spaces. */
-static void test_precedence(void **state) {
+TEST(test_precedence) {
     const double a = 7, b = 2, c = 3;
     const struct {
         const char *text;
@@ -158,7 +158,7 @@ static int64_t whole_of(const char *text, int64_t a, int64_t b) {
 }
 
 /* Integers stay exact, wrap, and have a result for every operand. */
-static void test_integers(void **state) {
+TEST(test_integers) {
     const int64_t big = INT64_MAX, small = INT64_MIN;
     assert_int_equal(whole_of("a + 1", 9007199254740993, 0), 9007199254740994);
     assert_int_equal(whole_of("a + b", big, 1), small);
@@ -191,7 +191,7 @@ static void test_integers(void **state) {
 }
 
 /* A branch not taken is not computed, and a mixed operation is one of floats. */
-static void test_mixed(void **state) {
+TEST(test_mixed) {
     assert_same("mixed", value_of("a * b", whole(3), real(0.5), real(0)).f, 1.5);
     assert_same("mixed", value_of("0.5 * a", whole(3), real(0), real(0)).f, 1.5);
     assert_int_equal(value_of("a ? b : c", whole(0), whole(1), whole(2)).i, 2);
@@ -202,7 +202,7 @@ static void test_mixed(void **state) {
 }
 
 /* Codes of 8 bits are whole numbers in their range, whatever the inputs are. */
-static void test_codes(void **state) {
+TEST(test_codes) {
     static const struct {
         const char *text, *letters;
         bool u8, i8;
@@ -223,23 +223,11 @@ static void test_codes(void **state) {
     }
 }
 
-static void test_every_row_parses(void **state) {
+TEST(test_every_row_parses) {
     for (int i = 0; i < NOPS; i++)
         if (ops[i].expr) assert_non_null(expr_parse(&pool, ops[i].expr));
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_functions_of_one),
-        cmocka_unit_test(test_functions_of_two),
-        cmocka_unit_test(test_functions_of_three),
-        cmocka_unit_test(test_comparisons),
-        cmocka_unit_test(test_extremes_keep_nan),
-        cmocka_unit_test(test_precedence),
-        cmocka_unit_test(test_integers),
-        cmocka_unit_test(test_mixed),
-        cmocka_unit_test(test_codes),
-        cmocka_unit_test(test_every_row_parses),
-    };
-    return cmocka_run_group_tests(tests, open_pool, close_pool);
+    return run_all_tests("expr", open_pool, close_pool);
 }

@@ -236,7 +236,7 @@ static bool detaches(const struct op *op, const struct sample *sample) {
            (op->id == OP_RoiPool && !strstr(sample->attributes, "\"avg\""));
 }
 
-static void test_gradients_are_the_limits_of_differences(void **state) {
+TEST(test_gradients_are_the_limits_of_differences) {
     struct random random = {7};
     for (int i = 0; i < NSAMPLES; i++) {
         const struct op *op = op_named(samples[i].op);
@@ -244,7 +244,7 @@ static void test_gradients_are_the_limits_of_differences(void **state) {
     }
 }
 
-static void test_every_differentiable_row_has_a_sample(void **state) {
+TEST(test_every_differentiable_row_has_a_sample) {
     for (int i = 0; i < NOPS; i++) {
         int k = 0;
         while (k < NSAMPLES && strcmp(samples[k].op, ops[i].name) != 0) k++;
@@ -255,7 +255,7 @@ static void test_every_differentiable_row_has_a_sample(void **state) {
 
 /* Rows without a gradient give no floats, or are made by passes that come after autodiff or with it. Bits have no
  * derivative; scatters that multiply or compare are not differentiated, and neither is linear attention. */
-static void test_rows_are_differentiable(void **state) {
+TEST(test_rows_are_differentiable) {
     static const char *const later[] = {"Fused",
                                         "Attention",
                                         "SumSquares",
@@ -332,7 +332,7 @@ static void check_value(const char *text, const double *x, int n, const double *
 /* PyTorch 1.13: relu(0)' = 0, abs(0)' = 0, maximum(x, x) halves, amax shares among equals, max_pool takes the first of
  * equals, a product without its only zero is that of the rest, rows of an embedding sum, and scatter_reduce shares
  * among equals and multiplies the others. */
-static void test_kinks_are_those_of_pytorch(void **state) {
+TEST(test_kinks_are_those_of_pytorch) {
     check_value(HEAD "input %0 \"x\" f64[3]\n%1 \"y\" = Relu(%0)\noutput %1 \"y\"\n", (double[]){-1, 0, 2}, 3,
                 (double[]){0, 0, 1});
     check_value(HEAD "input %0 \"x\" f64[3]\n%1 \"y\" = Abs(%0)\noutput %1 \"y\"\n", (double[]){-1, 0, 2}, 3,
@@ -363,11 +363,5 @@ static void test_kinks_are_those_of_pytorch(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_gradients_are_the_limits_of_differences),
-        cmocka_unit_test(test_every_differentiable_row_has_a_sample),
-        cmocka_unit_test(test_rows_are_differentiable),
-        cmocka_unit_test(test_kinks_are_those_of_pytorch),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return run_all_tests("gradient", NULL, NULL);
 }

@@ -22,7 +22,7 @@ static const char *groups(struct arena *arena, int axis) {
     return strbuf_text(&out);
 }
 
-static void test_groups_of_each_axis(void **state) {
+TEST(test_groups_of_each_axis) {
     assert_int_equal(mesh_size(&mesh), 16);
     assert_string_equal(groups(&pool, 0), "{0 1 2 3}{4 5 6 7}{8 9 10 11}{12 13 14 15}");
     assert_string_equal(groups(&pool, 1), "{0 4}{1 5}{2 6}{3 7}{8 12}{9 13}{10 14}{11 15}");
@@ -30,7 +30,7 @@ static void test_groups_of_each_axis(void **state) {
 }
 
 /* Every shard is in its own group, at its own coordinate. */
-static void test_groups_agree_with_coordinates(void **state) {
+TEST(test_groups_agree_with_coordinates) {
     for (int shard = 0; shard < 16; shard++) {
         int coordinate[RT_MAX_AXES];
         mesh_coordinate(&mesh, shard, coordinate);
@@ -49,7 +49,7 @@ static const struct mesh unequal = {
     4, {{"tensor", 2, 0, 2}, {"data", 2, 0, 1}, {"context", 6, 2, 3}, {"pipeline", 3, 0, 0}}, 0};
 
 /* Shards of unequal stages are numbered stage by stage. */
-static void test_unequal_stages(void **state) {
+TEST(test_unequal_stages) {
     static const int ranks[] = {4, 2, 6};
     assert_int_equal(mesh_size(&unequal), 12);
     assert_null(mesh_refused(&unequal));
@@ -65,7 +65,7 @@ static void test_unequal_stages(void **state) {
 
 /* Every rank receives from one rank of the other stage, which has its coordinates on the axes that both stages have;
  * ranks that could all send take turns. */
-static void test_senders_of_unequal_stages(void **state) {
+TEST(test_senders_of_unequal_stages) {
     const struct rt_mesh positions = mesh_positions(&unequal);
     static const int first[] = {0, 4, 6, 12};
     for (int to = 0; to < 3; to++)
@@ -89,14 +89,14 @@ static void test_senders_of_unequal_stages(void **state) {
         }
 }
 
-static void test_axes_by_name(void **state) {
+TEST(test_axes_by_name) {
     assert_int_equal(mesh_axis_by_name(&mesh, "pipeline"), 1);
     assert_int_equal(mesh_axis_by_name(&mesh, "pipe"), -1);
     assert_int_equal(mesh_size(&(struct mesh){0}), 1);
 }
 
 /* 10 columns in 2 blocks of units of 1 among 4: 2 1 1 1 of each block. */
-static void test_local_extents(void **state) {
+TEST(test_local_extents) {
     struct graph graph;
     graph_init(&graph, &pool, "g");
     graph.mesh = mesh;
@@ -116,7 +116,7 @@ static void test_local_extents(void **state) {
 }
 
 /* Columns 0..9 in 2 parts, each in 3: 2 2 1 of each part; 10 rows in 2 blocks, each 3 2 and then 1 1 1 and 1 1 0. */
-static void test_nested_extents(void **state) {
+TEST(test_nested_extents) {
     static const int64_t columns[2][3] = {{2, 2, 1}, {2, 2, 1}}, rows[2][3] = {{2, 2, 2}, {2, 2, 0}};
     const struct mesh nested = {.naxes = 4, .axis = {{"a", 3}, {"b", 2}, {"c", 2}, {"d", 3}}};
     struct graph graph;
@@ -146,7 +146,7 @@ static void test_nested_extents(void **state) {
 }
 
 /* Layouts are equal whatever the order in which their cuts were made, but for the order of cuts of one dimension. */
-static void test_layouts_are_equal(void **state) {
+TEST(test_layouts_are_equal) {
     const struct placement part = {.kind = PLACED_PART, .dim = 0, .blocks = 1, .grain = 1},
                            other = {.kind = PLACED_PART, .dim = 1, .blocks = 1, .grain = 1}, flat = {PLACED_FLAT},
                            sum = {.kind = PLACED_PARTIAL, .reduce = RT_SUM};
@@ -166,7 +166,7 @@ static void test_layouts_are_equal(void **state) {
     assert_int_equal(layout_along(&a, 2).kind, PLACED_PART);
 }
 
-static void test_equal_placements(void **state) {
+TEST(test_equal_placements) {
     const struct placement whole = {PLACED_WHOLE}, odd = {.kind = PLACED_WHOLE, .dim = 3, .grain = 7};
     const struct placement part = {.kind = PLACED_PART, .dim = 1, .blocks = 1, .grain = 1};
     const struct placement strided = {.kind = PLACED_PART, .dim = 1, .blocks = 2, .grain = 1};
@@ -178,7 +178,7 @@ static void test_equal_placements(void **state) {
     assert_false(placement_equal(&sum, &max));
 }
 
-static void test_shapes_that_fit(void **state) {
+TEST(test_shapes_that_fit) {
     assert_true(tensor_shape_fits(0, NULL));
     assert_true(tensor_shape_fits(2, (const int64_t[]){0, INT64_MAX}));
     assert_false(tensor_shape_fits(2, (const int64_t[]){0, -1}));
@@ -187,7 +187,7 @@ static void test_shapes_that_fit(void **state) {
     assert_true(tensor_shape_fits(1, (const int64_t[]){((int64_t)1 << 43) - 1}));
 }
 
-static void test_attributes(void **state) {
+TEST(test_attributes) {
     struct graph graph;
     graph_init(&graph, &pool, "g");
     int64_t ints[] = {1, 2, 3};
@@ -213,7 +213,7 @@ static void test_attributes(void **state) {
     assert_int_equal(graph.tensors.at[y].producer, id);
 }
 
-static void test_uses_in_order(void **state) {
+TEST(test_uses_in_order) {
     const struct graph *graph = golden_graph(&pool, "input %0 \"x\" f32[2]\n"
                                                     "%1 \"y\" = Relu(%0)\n"
                                                     "%2 \"z\" = Mul(%1, %1)\n"
@@ -226,7 +226,7 @@ static void test_uses_in_order(void **state) {
     assert_memory_equal(uses.first, first, sizeof first);
 }
 
-static void test_places_are_printable(void **state) {
+TEST(test_places_are_printable) {
     struct graph graph;
     graph_init(&graph, &pool, "m\033.onnx");
     int x = graph_add_tensor(&graph, TENSOR_INPUT, "x", RT_F32, 2, (const int64_t[]){2, 0});
@@ -237,14 +237,5 @@ static void test_places_are_printable(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_groups_of_each_axis),  cmocka_unit_test(test_groups_agree_with_coordinates),
-        cmocka_unit_test(test_unequal_stages),       cmocka_unit_test(test_senders_of_unequal_stages),
-        cmocka_unit_test(test_axes_by_name),         cmocka_unit_test(test_local_extents),
-        cmocka_unit_test(test_equal_placements),     cmocka_unit_test(test_nested_extents),
-        cmocka_unit_test(test_layouts_are_equal),    cmocka_unit_test(test_shapes_that_fit),
-        cmocka_unit_test(test_attributes),           cmocka_unit_test(test_uses_in_order),
-        cmocka_unit_test(test_places_are_printable),
-    };
-    return cmocka_run_group_tests(tests, open_pool, close_pool);
+    return run_all_tests("graph", open_pool, close_pool);
 }

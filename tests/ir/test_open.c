@@ -85,7 +85,7 @@ static void assert_text(struct open_sizes *open, struct arena *arena, int64_t nu
     if (value > 0) assert_int_equal(value_of(arena_printf(arena, "1000000007 / %s", loose), sizes), dividend / value);
 }
 
-static void numbers_are_expressions(void **state) {
+TEST(numbers_are_expressions) {
     struct random random = {.state = 1};
     int spoiled = 0;
     for (int t = 0; t < TREES; t++) {
@@ -111,7 +111,7 @@ static void numbers_are_expressions(void **state) {
 }
 
 /* Two specimens agree on the texts of expressions, by which programs are compared. */
-static void specimens_agree_on_texts(void **state) {
+TEST(specimens_agree_on_texts) {
     for (uint64_t seed = 1; seed <= TREES / 4; seed++) {
         struct random first = {.state = seed}, second = {.state = seed};
         struct arena arena;
@@ -146,7 +146,7 @@ static const char *texts_of(struct arena *arena, uint64_t seed, bool asked) {
 }
 
 /* verify reads the text of a graph that was made with more questions. */
-static void numbers_are_the_same_whatever_was_asked(void **state) {
+TEST(numbers_are_the_same_whatever_was_asked) {
     for (uint64_t seed = 1; seed <= TREES / 4; seed++) {
         struct arena arena;
         arena_init(&arena, 0, NULL);
@@ -155,7 +155,7 @@ static void numbers_are_the_same_whatever_was_asked(void **state) {
     }
 }
 
-static void orders_hold_for_all_sizes(void **state) {
+TEST(orders_hold_for_all_sizes) {
     struct open_sizes *open = make(&pool, 0);
     const int64_t batch = open->all.at[0].value, seq = open->all.at[1].value;
     assert_int_equal(open_order(open, seq, 4096), OPEN_LESS_OR_EQUAL);
@@ -186,7 +186,7 @@ static void orders_hold_for_all_sizes(void **state) {
 }
 
 /* A number is a multiple of what it is at all sizes, whatever its value in the specimen. */
-static void divisors_hold_for_all_sizes(void **state) {
+TEST(divisors_hold_for_all_sizes) {
     struct open_sizes *open = make(&pool, 0);
     const int64_t batch = open->all.at[0].value, seq = open->all.at[1].value, width = open->all.at[2].value;
     assert_int_equal(open_sum(open, seq, 1) % 2, 0);
@@ -199,7 +199,7 @@ static void divisors_hold_for_all_sizes(void **state) {
 }
 
 /* Dimensions as exporters write them. */
-static void formulas_of_exporters(void **state) {
+TEST(formulas_of_exporters) {
     int64_t sizes[SIZES] = {3, 17, 96, 305}, value;
     const struct rt_formula formula = {size_of_name, NULL, sizes};
     static const struct {
@@ -240,7 +240,7 @@ static int64_t rounded_up(struct open_sizes *open, int64_t a, int64_t b) {
     return open_quotient(open, open_sum(open, a, b - 1), b);
 }
 
-static void extents_of_windows_are_one_number(void **state) {
+TEST(extents_of_windows_are_one_number) {
     static const struct open_range range = {1, 90, 1, 90};
     for (int specimen = 0; specimen < OPEN_SPECIMENS; specimen++) {
         struct arena arena;
@@ -264,7 +264,7 @@ static void extents_of_windows_are_one_number(void **state) {
 }
 
 /* The last of three equal parts is not negative from 2 on, whose bounds are not those of independent parts. */
-static void bounds_are_exact_for_few_sizes(void **state) {
+TEST(bounds_are_exact_for_few_sizes) {
     static const struct open_range range = {2, 90, 1, 90};
     struct open_sizes *open = open_new(&pool, 0);
     const int64_t n = open_add(open, "n", &range), part = rounded_up(open, n, 3), rest = open_sum(open, n, -2 * part);
@@ -281,7 +281,7 @@ static void bounds_are_exact_for_few_sizes(void **state) {
 }
 
 /* -2^62, a bound without end, is no product of an expression that is 256 in the specimen. */
-static void bounds_without_end_are_fixed(void **state) {
+TEST(bounds_without_end_are_fixed) {
     struct open_sizes *open = make(&pool, 0);
     const int64_t size = open->all.at[0].value, sum = open_sum(open, size, 256 - size);
     assert_true(open_is(open, sum));
@@ -290,14 +290,5 @@ static void bounds_without_end_are_fixed(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(numbers_are_expressions),
-                                       cmocka_unit_test(specimens_agree_on_texts),
-                                       cmocka_unit_test(numbers_are_the_same_whatever_was_asked),
-                                       cmocka_unit_test(orders_hold_for_all_sizes),
-                                       cmocka_unit_test(divisors_hold_for_all_sizes),
-                                       cmocka_unit_test(formulas_of_exporters),
-                                       cmocka_unit_test(extents_of_windows_are_one_number),
-                                       cmocka_unit_test(bounds_are_exact_for_few_sizes),
-                                       cmocka_unit_test(bounds_without_end_are_fixed)};
-    return cmocka_run_group_tests_name("open", tests, open_pool, close_pool);
+    return run_all_tests("open", open_pool, close_pool);
 }

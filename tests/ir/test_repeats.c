@@ -36,55 +36,55 @@ static void check(const char *text, const char *expected) {
     assert_string_equal(found(&pool, text, 1), expected);
 }
 
-static void test_sequences_without_repetitions(void **state) {
+TEST(test_sequences_without_repetitions) {
     check("", "");
     check("a", "a");
     check("abcdef", "abcdef");
     check("abcab", "abcab");
 }
 
-static void test_period_one(void **state) {
+TEST(test_period_one) {
     check("aa", "(a)2");
     check("aaaaaaa", "(a)7");
     check("xaaay", "x (a)3 y");
     check("aabb", "(a)2 (b)2");
 }
 
-static void test_longer_periods(void **state) {
+TEST(test_longer_periods) {
     check("abab", "(ab)2");
     check("embabcdabcdabcdhead", "emb (abcd)3 head");
     check("abcabcab", "(abc)2 ab");
 }
 
-static void test_alternating_kinds_are_one_period(void **state) {
+TEST(test_alternating_kinds_are_one_period) {
     /* layers of local (abl) and global (abg) attention in turn */
     check("ablabgablabgablabg", "(ablabg)3");
 }
 
-static void test_a_layer_that_differs_is_left_out(void **state) {
+TEST(test_a_layer_that_differs_is_left_out) {
     check("abcXabcdabcdabcd", "abcX (abcd)3");
     check("abXdabcdabcdabcd", "abX (dabc)3 d"); /* a repetition begins as early as it can */
     check("abcdabcdabcdabX", "(abcd)3 abX");
     check("abcdabcdabcdabcXabcdabcd", "(abcd)3 abcX (abcd)2");
 }
 
-static void test_kinds_one_after_the_other(void **state) {
+TEST(test_kinds_one_after_the_other) {
     check("abcabcabcdefgdefg", "(abc)3 (defg)2"); /* encoder, decoder */
 }
 
-static void test_layers_come_before_repetitions_within_a_layer(void **state) {
+TEST(test_layers_come_before_repetitions_within_a_layer) {
     check("aaabaaabaaab", "(aaab)3");
     check("aaaaaaaabaaaaaaaab", "(aaaaaaaab)2");
     check("ababcababc", "(ababc)2");
     check("xyxyababcababcababc", "(xy)2 (ababc)3");
 }
 
-static void test_what_larger_repetitions_leave_is_divided_again(void **state) {
+TEST(test_what_larger_repetitions_leave_is_divided_again) {
     check("abababcabababcd", "(abababc)2 d");
     check("aaaaabaaaab", "a (aaaab)2"); /* the run of five a is cut by the repetition that saves more */
 }
 
-static void test_least_period(void **state) {
+TEST(test_least_period) {
     assert_string_equal(found(&pool, "ababababababx", 4), "(abab)3 x");
     assert_string_equal(found(&pool, "ababx", 4), "ababx"); /* abab occurs once */
     assert_string_equal(found(&pool, "abcdeabcde", 4), "(abcde)2");
@@ -129,7 +129,7 @@ static void check_random(struct arena *arena, int *symbols, int n) {
     assert_int_equal(most, most_saved(symbols, 0, n));
 }
 
-static void test_random_sequences(void **state) {
+TEST(test_random_sequences) {
     struct random random = {12345};
     for (int round = 0; round < 2000; round++) {
         struct arena arena;
@@ -147,7 +147,7 @@ static void test_random_sequences(void **state) {
     }
 }
 
-static void test_ten_thousand_layers_take_little_time(void **state) {
+TEST(test_ten_thousand_layers_take_little_time) {
     enum { LAYERS = 10000, NODES = 40, N = LAYERS * NODES + 20 };
     struct stretches stretches;
     int *symbols = ARENA_ARRAY(&pool, int, N);
@@ -163,18 +163,5 @@ static void test_ten_thousand_layers_take_little_time(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_sequences_without_repetitions),
-        cmocka_unit_test(test_period_one),
-        cmocka_unit_test(test_longer_periods),
-        cmocka_unit_test(test_alternating_kinds_are_one_period),
-        cmocka_unit_test(test_a_layer_that_differs_is_left_out),
-        cmocka_unit_test(test_kinds_one_after_the_other),
-        cmocka_unit_test(test_layers_come_before_repetitions_within_a_layer),
-        cmocka_unit_test(test_what_larger_repetitions_leave_is_divided_again),
-        cmocka_unit_test(test_least_period),
-        cmocka_unit_test(test_random_sequences),
-        cmocka_unit_test(test_ten_thousand_layers_take_little_time),
-    };
-    return cmocka_run_group_tests(tests, open_pool, close_pool);
+    return run_all_tests("repeats", open_pool, close_pool);
 }

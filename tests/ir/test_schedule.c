@@ -98,12 +98,11 @@ static const char *verdict(struct arena *arena, const char *input) {
     return "accepted\n";
 }
 
-static void test_verdicts(void **state) {
+TEST(test_verdicts) {
     assert_int_equal(golden_run(&golden, "tests/ir/schedules.txt", verdict), 0);
 }
 
 int main(int argc, char **argv) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_verdicts)};
     golden = golden_options(argc, argv);
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return run_all_tests("schedule", NULL, NULL);
 }

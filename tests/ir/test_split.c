@@ -717,23 +717,31 @@ static void check_case(const char *name, const char *statements) {
     *current = 0;
 }
 
-static void test_products_and_reductions(void **state) {
+static int say_where(void **state) {
+    if (*current) print_error("in case %s", current);
+    *current = 0;
+    return 0;
+}
+
+#define SPLIT_TEST(name) TEST_BETWEEN(name, NULL, say_where)
+
+SPLIT_TEST(test_products_and_reductions) {
     golden_each(&golden, "tests/dims/contract.txt", check_case);
 }
 
-static void test_windows(void **state) {
+SPLIT_TEST(test_windows) {
     golden_each(&golden, "tests/dims/conv.txt", check_case);
 }
 
-static void test_movement(void **state) {
+SPLIT_TEST(test_movement) {
     golden_each(&golden, "tests/dims/move.txt", check_case);
 }
 
-static void test_attention(void **state) {
+SPLIT_TEST(test_attention) {
     golden_each(&golden, "tests/dims/attention.txt", check_case);
 }
 
-static void test_broadcasting(void **state) {
+SPLIT_TEST(test_broadcasting) {
     golden_each(&golden, "tests/dims/elementwise.txt", check_case);
 }
 
@@ -766,7 +774,7 @@ static const char *elementwise_case(struct arena *arena, const struct op *op, co
     return strbuf_text(&out);
 }
 
-static void test_every_elementwise_row(void **state) {
+SPLIT_TEST(test_every_elementwise_row) {
     static const enum rt_dtype dtypes[] = {RT_F64, RT_I64, RT_F32};
     for (int i = 0; i < NOPS; i++) {
         if (ops[i].kind != OP_ELEMENTWISE || !ops[i].expr || ops[i].dims) continue;
@@ -781,7 +789,7 @@ static void test_every_elementwise_row(void **state) {
     }
 }
 
-static void test_fused_chains(void **state) {
+SPLIT_TEST(test_fused_chains) {
     check_case("Fused",
                "input %0 \"x\" f64[2,3,4]\ninput %1 \"x\" f64[3,1]\ninput %2 \"x\" bool[4]\n"
                "%9 \"y\" = Fused(%0, %1, %2) expr=\"v0 = a + b; v1 = c ? v0 : 2 * a; v0 * v1 + b\" to=\"f64\"\n");
@@ -807,7 +815,7 @@ static void print_shape(struct strbuf *out, const int64_t *shape, int n) {
     strbuf_puts(out, "]");
 }
 
-static void test_random_reshapes(void **state) {
+SPLIT_TEST(test_random_reshapes) {
     struct random random = {5};
     for (int i = 0; i < 300; i++) {
         struct arena arena;
@@ -824,31 +832,12 @@ static void test_random_reshapes(void **state) {
     }
 }
 
-static void test_enough_was_tried(void **state) {
+SPLIT_TEST(test_enough_was_tried) {
     print_message("%ld cuts, %ld of them nested\n", trials, nests);
     assert_true(trials > 5000 && nests > 2000);
 }
 
-static int say_where(void **state) {
-    if (*current) print_error("in case %s", current);
-    *current = 0;
-    return 0;
-}
-
-#define TEST(name) cmocka_unit_test_teardown(name, say_where)
-
 int main(int argc, char **argv) {
-    const struct CMUnitTest tests[] = {
-        TEST(test_products_and_reductions),
-        TEST(test_windows),
-        TEST(test_movement),
-        TEST(test_attention),
-        TEST(test_broadcasting),
-        TEST(test_every_elementwise_row),
-        TEST(test_fused_chains),
-        TEST(test_random_reshapes),
-        TEST(test_enough_was_tried),
-    };
     golden = golden_options(argc, argv);
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return run_all_tests("split", NULL, NULL);
 }

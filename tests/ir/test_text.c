@@ -42,11 +42,11 @@ static const char *errors_of(struct arena *arena, const char *text) {
     return parse(arena, text, &diags) ? "no error\n" : golden_diags(arena, &diags);
 }
 
-static void test_canonical_form(void **state) {
+TEST(test_canonical_form) {
     assert_int_equal(golden_run(&golden, "tests/ir/text_round.txt", canonical), 0);
 }
 
-static void test_errors(void **state) {
+TEST(test_errors) {
     assert_int_equal(golden_run(&golden, "tests/ir/text_errors.txt", errors_of), 0);
 }
 
@@ -60,7 +60,7 @@ static void round_trip_case(const char *name, const char *statements) {
     arena_free(&arena);
 }
 
-static void test_every_row_round_trips(void **state) {
+TEST(test_every_row_round_trips) {
     golden_each(&golden, "tests/dims/elementwise.txt", round_trip_case);
     golden_each(&golden, "tests/dims/contract.txt", round_trip_case);
     golden_each(&golden, "tests/dims/conv.txt", round_trip_case);
@@ -196,7 +196,7 @@ static void random_graph(struct graph *graph, struct arena *arena, struct random
         if (graph->tensors.at[t].kind == TENSOR_WEIGHT) VEC_PUSH(arena, &graph->updates, (struct update){t, t});
 }
 
-static void test_random_graphs_round_trip(void **state) {
+TEST(test_random_graphs_round_trip) {
     for (uint64_t seed = 0; seed < 300; seed++) {
         struct random random = {seed};
         struct arena arena;
@@ -210,7 +210,7 @@ static void test_random_graphs_round_trip(void **state) {
 }
 
 /* Cutting a text anywhere must give an error or a graph, and nothing worse. */
-static void test_truncated_texts(void **state) {
+TEST(test_truncated_texts) {
     struct random random = {7};
     struct arena arena;
     struct graph graph;
@@ -234,7 +234,7 @@ static void test_truncated_texts(void **state) {
 
 /* Numbers ------------------------------------------------------------------------------------------------------ */
 
-static void test_numbers_round_trip(void **state) {
+TEST(test_numbers_round_trip) {
     struct random random = {11};
     for (int t = 0; t < RT_DTYPE_COUNT; t++)
         for (int i = 0; i < 3000; i++) {
@@ -248,7 +248,7 @@ static void test_numbers_round_trip(void **state) {
         }
 }
 
-static void test_every_half_round_trips(void **state) {
+TEST(test_every_half_round_trips) {
     for (uint32_t bits = 0; bits < 0x10000; bits++) {
         uint16_t half = (uint16_t)bits, again;
         char text[NUMBER_TEXT];
@@ -259,7 +259,7 @@ static void test_every_half_round_trips(void **state) {
     }
 }
 
-static void test_numbers_are_short(void **state) {
+TEST(test_numbers_are_short) {
     static const struct {
         double value;
         const char *f32, *f64;
@@ -276,7 +276,7 @@ static void test_numbers_are_short(void **state) {
     }
 }
 
-static void test_texts_that_are_no_numbers(void **state) {
+TEST(test_texts_that_are_no_numbers) {
     static const char *const bad[] = {"",       "-",       "+",    ".",        "e5", "1e", "0x1", "1_0",  "nan:",
                                       "nan:0x", "nan:0x0", "nanx", "infinity", "1 ", " 1", "--1", "1e999"};
     unsigned char bits[8];
@@ -288,17 +288,6 @@ static void test_texts_that_are_no_numbers(void **state) {
 }
 
 int main(int argc, char **argv) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_canonical_form),
-        cmocka_unit_test(test_errors),
-        cmocka_unit_test(test_every_row_round_trips),
-        cmocka_unit_test(test_random_graphs_round_trip),
-        cmocka_unit_test(test_truncated_texts),
-        cmocka_unit_test(test_numbers_round_trip),
-        cmocka_unit_test(test_every_half_round_trips),
-        cmocka_unit_test(test_numbers_are_short),
-        cmocka_unit_test(test_texts_that_are_no_numbers),
-    };
     golden = golden_options(argc, argv);
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return run_all_tests("text", NULL, NULL);
 }

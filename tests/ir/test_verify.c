@@ -91,7 +91,7 @@ static bool owns_window(const struct rt_cut *part, const struct rt_placement *wi
 
 /* Trials ----------------------------------------------------------------------------------------------------------- */
 
-static void sets_of_indices(void **state) {
+TEST(sets_of_indices) {
     struct random random = {1};
     int right = 0, wrong = 0;
     for (int trial = 0; trial < TRIALS; trial++) {
@@ -116,7 +116,7 @@ static void sets_of_indices(void **state) {
 }
 
 /* As sets_of_indices, for two axes that divide one factor. */
-static void nests_of_indices(void **state) {
+TEST(nests_of_indices) {
     struct arena arena;
     struct random random = {4};
     int right = 0, wrong = 0;
@@ -159,7 +159,7 @@ static void nests_of_indices(void **state) {
     assert_true(right > TRIALS / 200 && wrong > TRIALS / 200);
 }
 
-static void windows_of_positions(void **state) {
+TEST(windows_of_positions) {
     struct random random = {2};
     int right = 0, wrong = 0;
     for (int trial = 0; trial < TRIALS; trial++) {
@@ -182,7 +182,7 @@ static void windows_of_positions(void **state) {
     assert_true(right > TRIALS / 50 && wrong > TRIALS / 50);
 }
 
-static void windows_in_parts(void **state) {
+TEST(windows_in_parts) {
     struct random random = {3};
     int right = 0, wrong = 0;
     for (int trial = 0; trial < TRIALS; trial++) {
@@ -201,7 +201,5 @@ static void windows_in_parts(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(sets_of_indices), cmocka_unit_test(nests_of_indices),
-                                       cmocka_unit_test(windows_of_positions), cmocka_unit_test(windows_in_parts)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return run_all_tests("verify", NULL, NULL);
 }

@@ -235,7 +235,7 @@ static void check_definition(const struct trial *c, const char *kernels) {
     test_free_all();
 }
 
-static void test_definition(void **state) {
+TEST(test_definition) {
     for (int i = 0; i < TRIALS; i++) {
         check_definition(&trials[i], "auto");
         check_definition(&trials[i], "reference");
@@ -264,7 +264,7 @@ static void check_step(const struct trial *c) {
     check_definition(c, "auto");
 }
 
-static void test_steps(void **state) {
+TEST(test_steps) {
     each_step(check_step);
 }
 
@@ -311,7 +311,7 @@ static void run_part(struct rt *rt, float *y, const struct operands *o, const st
     assert_int_equal(run_f32(rt, y, &part, &part.shape), RT_OK);
 }
 
-static void test_cuts_change_nothing(void **state) {
+TEST(test_cuts_change_nothing) {
     struct rt *rt = test_open("auto");
     for (int i = 0; i < TRIALS; i++) {
         const struct trial *c = &trials[i];
@@ -359,13 +359,13 @@ static void check_threads(const struct trial *c) {
     test_free_all();
 }
 
-static void test_threads_change_nothing(void **state) {
+TEST(test_threads_change_nothing) {
     each_step(check_threads);
     for (int i = 0; i < TRIALS; i++) check_threads(&trials[i]);
 }
 
 /* q and k as they stand in a product (b,t,3,heads,d), v in a cache (b,heads,more,e), y as (b,t,heads,e). */
-static void test_strides_change_nothing(void **state) {
+TEST(test_strides_change_nothing) {
     struct rt *rt = test_open("auto");
     for (int i = 0; i < TRIALS; i++) {
         const struct trial *c = &trials[i];
@@ -403,7 +403,7 @@ static void test_strides_change_nothing(void **state) {
 
 /* Keys that causal rows do not see, of whole and of divided tiles, have no part in the result, whatever they are; nor
  * are they read, but for up to 15 before a window. */
-static void test_hidden_keys_are_not_read(void **state) {
+TEST(test_hidden_keys_are_not_read) {
     enum { D = 64, S = 640, LAST_KEY = 319, WINDOW = 128, PAGE = 4096 }; /* 16 keys a page */
     struct rt *rt = test_open("auto");
     const int64_t dims[] = {1, 1, 2, D}, step[] = {S * D, S * D, D, 1}, row_step[] = {2 * D, 2 * D, D, 1};
@@ -511,7 +511,7 @@ static void check_keys_in_calls(struct rt *rt, const struct operands *o, const s
     near(parts.dv, whole.dv, keys * c->e, c->s / step, "dv");
 }
 
-static void test_keys_in_calls(void **state) {
+TEST(test_keys_in_calls) {
     struct rt *rt = test_open("auto");
     for (int i = 0; i < TRIALS; i++) {
         struct operands o;
@@ -527,7 +527,7 @@ static void test_keys_in_calls(void **state) {
 
 /* A mask of values that leave nothing of a score gives the bits of the causal flag, which leaves keys out; so does
  * the other mask. */
-static void test_masks_agree(void **state) {
+TEST(test_masks_agree) {
     struct rt *rt = test_open("auto");
     enum { T = 300 };
     const struct trial flag = {1, 2, 1, T, T, 16, 16, NONE, NONE, .causal = 1, .scale = 0.25, .fill = -FLT_MAX};
@@ -568,7 +568,7 @@ static float one(struct rt *rt, float *k, float *v, const uint8_t *keep, const f
     return y;
 }
 
-static void test_special_values(void **state) {
+TEST(test_special_values) {
     struct rt *rt = test_open("auto");
     float k[KEYS] = {0}, v[KEYS] = {0}, bias[KEYS];
     uint8_t nothing[KEYS] = {0}, first[KEYS] = {1}, last[KEYS] = {0};
@@ -596,7 +596,7 @@ static void test_special_values(void **state) {
     test_close(rt);
 }
 
-static void test_nothing(void **state) {
+TEST(test_nothing) {
     struct rt *rt = test_open("auto");
     const int64_t none[] = {0, 2, 3, 4}, some[] = {1, 1, 1, 4};
     struct rt_attention shape = {.ndim = 4, .q = none, .kv = 2, .s = 3, .e = 4, .scale = 1};
@@ -635,7 +635,7 @@ static void test_nothing(void **state) {
         test_free_all();                                                                                               \
     } while (0)
 
-static void test_rope(void **state) {
+TEST(test_rope) {
     CHECK_ROPE(float, f32, 0, test_f32);
     CHECK_ROPE(float, f32, 1, test_f32);
     CHECK_ROPE(double, f64, 0, test_f64);
@@ -643,18 +643,5 @@ static void test_rope(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_definition),
-        cmocka_unit_test(test_steps),
-        cmocka_unit_test(test_cuts_change_nothing),
-        cmocka_unit_test(test_threads_change_nothing),
-        cmocka_unit_test(test_strides_change_nothing),
-        cmocka_unit_test(test_hidden_keys_are_not_read),
-        cmocka_unit_test(test_keys_in_calls),
-        cmocka_unit_test(test_masks_agree),
-        cmocka_unit_test(test_special_values),
-        cmocka_unit_test(test_nothing),
-        cmocka_unit_test(test_rope),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return run_all_tests("attention", NULL, NULL);
 }

@@ -85,7 +85,7 @@ static void recorded_with(const char *kernels) {
     test_close(rt);
 }
 
-static void test_recorded(void **state) {
+TEST(test_recorded) {
     recorded_with("reference");
     recorded_with("auto");
 }
@@ -236,7 +236,7 @@ static void check_definition(struct rt *reference, struct rt *library, const str
     test_free_all();
 }
 
-static void test_definition(void **state) {
+TEST(test_definition) {
     struct rt *reference = test_open("reference"), *library = test_open("auto");
     for (int s = 0; s < SHAPES; s++) check_definition(reference, library, &shapes[s]);
     test_close(reference);
@@ -304,7 +304,7 @@ static void check_last(struct rt *reference, struct rt *library, const struct sh
     test_free_all();
 }
 
-static void test_channels_last(void **state) {
+TEST(test_channels_last) {
     struct rt *reference = test_open("reference"), *library = test_open("auto");
     for (int s = 0; s < SHAPES; s++) check_last(reference, library, &shapes[s]);
     test_close(reference);
@@ -326,7 +326,7 @@ static void check_adjoint(struct rt *rt, const struct shape *s) {
     test_free_all();
 }
 
-static void test_transpose_is_adjoint(void **state) {
+TEST(test_transpose_is_adjoint) {
     struct rt *rt = test_open("reference");
     for (int s = 0; s < SHAPES; s++) check_adjoint(rt, &shapes[s]);
     test_close(rt);
@@ -348,7 +348,7 @@ static void check_weights_are_adjoint(struct rt *rt, const struct shape *s) {
     test_free_all();
 }
 
-static void test_weight_gradient_is_adjoint(void **state) {
+TEST(test_weight_gradient_is_adjoint) {
     static const char *const kernels[] = {"reference", "auto"};
     for (int i = 0; i < 2; i++) {
         struct rt *rt = test_open(kernels[i]);
@@ -362,7 +362,7 @@ static int64_t below(int64_t n) {
 }
 
 /* Both gradients of shapes that nobody chose, of few channels and of more. */
-static void test_gradients_of_random_shapes(void **state) {
+TEST(test_gradients_of_random_shapes) {
     struct rt *rt = test_open("reference");
     for (int i = 0; i < 400; i++) {
         struct shape s = {1 + below(3), 1 + below(4), below(3) ? 1 : 1 + below(10), 1 + below(6), 4 - (int)below(2)};
@@ -378,7 +378,7 @@ static void test_gradients_of_random_shapes(void **state) {
 }
 
 /* An infinite element of x reaches only the weights whose window elements read it. */
-static void test_gradient_beside_infinity(void **state) {
+TEST(test_gradient_beside_infinity) {
     enum { ROWS = 6, COLUMNS = 7, TAPS = 9 };
     struct rt *rt = test_open("reference");
     static const int64_t x_dims[] = {1, 1, ROWS, COLUMNS}, w_dims[] = {1, 1, 3, 3}, one[] = {1, 1};
@@ -440,7 +440,7 @@ static void check_weight_cuts(struct rt *rt, const struct shape *s) {
     test_free_all();
 }
 
-static void test_cuts(void **state) {
+TEST(test_cuts) {
     static const char *const kernels[] = {"reference", "auto"};
     for (int i = 0; i < 2; i++) {
         struct rt *rt = test_open(kernels[i]);
@@ -453,7 +453,7 @@ static void test_cuts(void **state) {
 }
 
 /* Large enough that work is shared out. */
-static void test_threads(void **state) {
+TEST(test_threads) {
     static const struct shape large[] = {{1, 1, 24, 70, 4, {31, 37}, {3, 3}, {1, 1}, {1, 1}, {1, 1}, {1, 1}},
                                          {1, 90, 1, 1, 4, {41, 37}, {3, 3}, {1, 1}, {1, 1}, {1, 1}, {1, 1}},
                                          {1, 1, 700, 300, 4, {4, 4}, {1, 1}, {1, 1}, {1, 1}, {0, 0}, {0, 0}}};
@@ -483,7 +483,7 @@ static void test_threads(void **state) {
 
 /* Nothing to do --------------------------------------------------------------------------------------------------- */
 
-static void test_empty(void **state) {
+TEST(test_empty) {
     static const int64_t one[] = {1, 1}, zero[] = {0, 0}, none[] = {0, 3, 4, 5}, w[] = {2, 3, 1, 1},
                          no_y[] = {0, 2, 4, 5};
     static const int64_t x[] = {1, 0, 2, 2}, no_w[] = {2, 0, 1, 1}, y[] = {1, 2, 2, 2};
@@ -506,17 +506,5 @@ static void test_empty(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_recorded),
-        cmocka_unit_test(test_definition),
-        cmocka_unit_test(test_channels_last),
-        cmocka_unit_test(test_transpose_is_adjoint),
-        cmocka_unit_test(test_weight_gradient_is_adjoint),
-        cmocka_unit_test(test_gradients_of_random_shapes),
-        cmocka_unit_test(test_gradient_beside_infinity),
-        cmocka_unit_test(test_cuts),
-        cmocka_unit_test(test_threads),
-        cmocka_unit_test(test_empty),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return run_all_tests("conv", NULL, NULL);
 }

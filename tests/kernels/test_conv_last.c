@@ -99,7 +99,7 @@ static void check_recorded(struct rt *rt, const struct recorded *r) {
     test_free_all();
 }
 
-static void test_recorded(void **state) {
+TEST(test_recorded) {
     static const char *const kernels[] = {"reference", "auto"};
     for (int k = 0; k < 2; k++) {
         struct rt *rt = test_open(kernels[k]);
@@ -165,7 +165,7 @@ static void check_equal(struct rt *rt, const struct recorded *conv) {
     test_free_all();
 }
 
-static void test_random_shapes(void **state) {
+TEST(test_random_shapes) {
     static const char *const kernels[] = {"reference", "auto"};
     for (int k = 0; k < 2; k++) {
         struct rt *rt = test_open(kernels[k]);
@@ -178,7 +178,7 @@ static void test_random_shapes(void **state) {
 }
 
 /* The same bits with any number of threads. */
-static void test_threads(void **state) {
+TEST(test_threads) {
     struct rt *rt = test_open("auto");
     const int usual = omp_get_max_threads();
     for (int i = 0; i < 20; i++) {
@@ -207,10 +207,5 @@ static void test_threads(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_recorded),
-        cmocka_unit_test(test_random_shapes),
-        cmocka_unit_test(test_threads),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return run_all_tests("conv_last", NULL, NULL);
 }

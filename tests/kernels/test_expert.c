@@ -54,7 +54,7 @@ static float *random_f32(int64_t count) {
     return x;
 }
 
-static void test_products(void **state) {
+TEST(test_products) {
     for (int i = 0; i < SHAPES; i++) {
         const struct shape *s = &shapes[i];
         int64_t *index = random_experts(s);
@@ -82,7 +82,7 @@ static void test_products(void **state) {
 }
 
 /* Weights of 16 bits: the same bits as the widened ones. */
-static void test_halves(void **state) {
+TEST(test_halves) {
     for (int i = 0; i < SHAPES; i++) {
         const struct shape *s = &shapes[i];
         const int64_t all = s->experts * s->k * s->n;
@@ -109,7 +109,7 @@ static void test_halves(void **state) {
 }
 
 /* Weights of codes: the same bits as (code - offset) * scale. */
-static void test_codes(void **state) {
+TEST(test_codes) {
     enum { GROUPS = 3 };
     for (int bits = 4; bits <= 8; bits += 4)
         for (int i = 0; i < SHAPES; i++) {
@@ -141,7 +141,7 @@ static void test_codes(void **state) {
         }
 }
 
-static void test_gradients(void **state) {
+TEST(test_gradients) {
     for (int i = 0; i < SHAPES; i++) {
         const struct shape *s = &shapes[i];
         int64_t *index = random_experts(s);
@@ -161,7 +161,7 @@ static void test_gradients(void **state) {
     }
 }
 
-static void test_experts_out_of_range(void **state) {
+TEST(test_experts_out_of_range) {
     const int64_t wrong[] = {4, -5};
     float x[3] = {1, 2, 3}, w[12] = {0}, y[3] = {7};
     for (int i = 0; i < 2; i++) {
@@ -172,9 +172,6 @@ static void test_experts_out_of_range(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_products), cmocka_unit_test(test_halves),
-                                       cmocka_unit_test(test_codes), cmocka_unit_test(test_gradients),
-                                       cmocka_unit_test(test_experts_out_of_range)};
-    int failed = cmocka_run_group_tests_name("reference", tests, open_reference, close_rank);
-    return failed + cmocka_run_group_tests_name("auto", tests, open_auto, close_rank);
+    int failed = run_all_tests("reference", open_reference, close_rank);
+    return failed + run_all_tests("auto", open_auto, close_rank);
 }

@@ -21,7 +21,7 @@ static const struct format {
 } formats[] = {{"e4m3", RT_FP8_E4M3, e4m3_values, e4m3_thresholds, 127, 448, 0x7f, rt_e4m3_to_f32, rt_f32_to_e4m3},
                {"e5m2", RT_FP8_E5M2, e5m2_values, e5m2_thresholds, 124, 57344, 0x7c, rt_e5m2_to_f32, rt_f32_to_e5m2}};
 
-static void test_codes_are_values(void **state) {
+TEST(test_codes_are_values) {
     for (int f = 0; f < 2; f++)
         for (int code = 0; code < 256; code++) {
             const float value = formats[f].to_f32((uint8_t)code), expected = rt_f32_of_bits(formats[f].values[code]);
@@ -37,7 +37,7 @@ static void check_code(const struct format *format, uint32_t bits, int code) {
 }
 
 /* Where a code begins, the number before that, and every 997th between. */
-static void test_values_are_codes(void **state) {
+TEST(test_values_are_codes) {
     for (int f = 0; f < 2; f++) {
         const struct format *format = &formats[f];
         assert_int_equal(sizeof e4m3_thresholds / 4, formats[0].codes);
@@ -51,7 +51,7 @@ static void test_values_are_codes(void **state) {
     }
 }
 
-static void test_what_is_no_number(void **state) {
+TEST(test_what_is_no_number) {
     for (int f = 0; f < 2; f++) {
         check_code(&formats[f], 0x7f800000, formats[f].infinity);
         assert_true(isnan(formats[f].to_f32(formats[f].of_f32(NAN))));
@@ -76,7 +76,7 @@ static void check_quantised(const struct format *format, const float *x, int64_t
     assert_true(most == largest);
 }
 
-static void test_tensors(void **state) {
+TEST(test_tensors) {
     static const int64_t sizes[][2] = {{0, 3}, {1, 1}, {1, 7}, {5, 33}, {300, 129}};
     static const float scales[] = {1, 448.f / 3, 1e30f, 1e-30f};
     for (int s = 0; s < 5; s++)
@@ -90,7 +90,7 @@ static void test_tensors(void **state) {
             }
 }
 
-static void test_not_finite_is_seen(void **state) {
+TEST(test_not_finite_is_seen) {
     const float x[] = {1, -INFINITY, 3}, y[] = {INFINITY, NAN, 3}, scale = 2;
     uint8_t q[3];
     float most;
@@ -103,7 +103,7 @@ static void test_not_finite_is_seen(void **state) {
 }
 
 /* Other types give the codes of what they are as f32. */
-static void test_types(void **state) {
+TEST(test_types) {
     enum { N = 200 };
     float x[N], scale = 3, most, expected;
     double wide[N];
@@ -169,7 +169,7 @@ static void check_product(struct rt *rt, int fa, int fb, const int64_t *shape) {
     test_free_all();
 }
 
-static void test_products(void **state) {
+TEST(test_products) {
     static const int64_t shapes[][3] = {{0, 3, 2},   {2, 0, 3},   {1, 1, 1},      {16, 16, 16},
                                         {17, 33, 5}, {1, 500, 3}, {140, 400, 131}};
     for (int kind = 0; kind < 2; kind++) {
@@ -181,12 +181,5 @@ static void test_products(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_codes_are_values),
-                                       cmocka_unit_test(test_values_are_codes),
-                                       cmocka_unit_test(test_what_is_no_number),
-                                       cmocka_unit_test(test_tensors),
-                                       cmocka_unit_test(test_not_finite_is_seen),
-                                       cmocka_unit_test(test_types),
-                                       cmocka_unit_test(test_products)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return run_all_tests("fp8", NULL, NULL);
 }

@@ -139,7 +139,7 @@ static void check(const struct rt_gemm_grouped *set, const struct trial *t) {
     for (int64_t at = 0; at < s.m * s.n; at++) assert_true(fabs(y[at] - t->real[at]) <= t->bound[at]);
 }
 
-static void test_sets_give_the_same_bits(void **state) {
+TEST(test_sets_give_the_same_bits) {
     for (size_t s = 0; s < sizeof shapes / sizeof *shapes; s++)
         for (int kind = 0; kind < 16; kind++) {
             const struct trial t = make(shapes[s], kind);
@@ -152,6 +152,5 @@ static void test_sets_give_the_same_bits(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_sets_give_the_same_bits)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return run_all_tests("grouped", NULL, NULL);
 }

@@ -201,7 +201,7 @@ static void scatter_nd_once(const struct kernels *kernel, int round) {
 }
 
 /* Adding is scattering one update after the other, each on top of what it falls on. */
-static void test_adding(void **state) {
+TEST(test_adding) {
     const float x[] = {1, 2, 3, 4, 5, 6}, updates[] = {10, 20, 30, 40}, nothing[6] = {0};
     const int64_t index[] = {2, -1, 0, 2}, rows[] = {1, -2, 2, 2}, dims[] = {2, 3}, index_dims[] = {2, 2},
                   three[] = {3};
@@ -228,17 +228,17 @@ static void run(void (*once)(const struct kernels *, int)) {
     rt_kernels_threads(1);
 }
 
-#define TEST(name)                                                                                                     \
-    static void test_##name(void **state) {                                                                            \
+#define KIND_TEST(name)                                                                                                \
+    TEST(test_##name) {                                                                                                \
         run(name##_once);                                                                                              \
     }
-TEST(gather)
-TEST(gather_elements)
-TEST(gather_nd)
-TEST(scatter_elements)
-TEST(scatter_nd)
+KIND_TEST(gather)
+KIND_TEST(gather_elements)
+KIND_TEST(gather_nd)
+KIND_TEST(scatter_elements)
+KIND_TEST(scatter_nd)
 
-static void test_parts_of_a_gather_sum_to_the_whole(void **state) {
+TEST(test_parts_of_a_gather_sum_to_the_whole) {
     const int64_t table[] = {10, 11, 12, 13, 14, 15, 16}, index[] = {6, 0, -1, 3, 4};
     int64_t whole[5], sum[5] = {0};
     assert_int_equal(rt_gather_b8(rt, whole, table, index, 1, 1, 7, 1, 5, 0, 7), RT_OK);
@@ -250,7 +250,7 @@ static void test_parts_of_a_gather_sum_to_the_whole(void **state) {
     assert_memory_equal(sum, whole, sizeof whole);
 }
 
-static void test_out_of_range(void **state) {
+TEST(test_out_of_range) {
     const float x[] = {1, 2, 3};
     const int64_t high[] = {0, 3}, low[] = {-4, 5};
     const int32_t low32[] = {2, -4};
@@ -269,7 +269,7 @@ static void test_out_of_range(void **state) {
     assert_true(y[0] == 7 && y[1] == 8 && y[2] == 9);
 }
 
-static void test_the_first_bad_index_is_named_by_any_threads(void **state) {
+TEST(test_the_first_bad_index_is_named_by_any_threads) {
     enum { COUNT = 100000 };
     int64_t *index = test_new(COUNT, 8);
     unsigned char x = 0, *y = test_new(COUNT, 1);
@@ -284,7 +284,7 @@ static void test_the_first_bad_index_is_named_by_any_threads(void **state) {
     test_free_all();
 }
 
-static void test_classes(void **state) {
+TEST(test_classes) {
     const int64_t wide[] = {0, 4, -100, 2}, dims[] = {2, 2}, starts[] = {0, 0}, behind[] = {3, 10};
     const int32_t narrow[] = {0, 4, 5, -1};
     int64_t y[4];
@@ -299,7 +299,7 @@ static void test_classes(void **state) {
     assert_int_equal(rt_class_index(rt, NULL, NULL, 1, 1, (int64_t[]){0}, starts, 0, 0, 0), RT_OK);
 }
 
-static void test_divisors(void **state) {
+TEST(test_divisors) {
     const int32_t x[] = {1, -1, 3, 0, 0}, kept[] = {1, -1, 3};
     const int64_t dims[] = {2, 2}, starts[] = {4, 10}, n[] = {3};
     const uint8_t bytes[] = {1, 255, 0, 2};
@@ -314,7 +314,7 @@ static void test_divisors(void **state) {
     assert_int_equal(rt_divisor_b8(rt, NULL, NULL, 1, (int64_t[]){0}, starts), RT_OK);
 }
 
-static void test_empty(void **state) {
+TEST(test_empty) {
     const int64_t none[] = {0}, dims[] = {3, 0};
     const int64_t index[] = {0};
     char x[1] = {1}, y[1] = {5};
@@ -328,7 +328,7 @@ static void test_empty(void **state) {
 }
 
 /* Rows of a matrix that lies in panels of its transpose are the rows of the matrix. */
-static void test_gather_from_panels(void **state) {
+TEST(test_gather_from_panels) {
     for (int round = 0; round < ROUNDS; round++) {
         int64_t total = 1 + (int64_t)test_random(90), inner = (int64_t)test_random(70), count = (int64_t)test_random(9);
         int64_t start = (int64_t)test_random((uint64_t)total),
@@ -354,7 +354,7 @@ static void test_gather_from_panels(void **state) {
 }
 
 /* The same for 16-bit elements, which lie in panels of pairs. */
-static void test_gather_from_pairs(void **state) {
+TEST(test_gather_from_pairs) {
     for (int round = 0; round < ROUNDS; round++) {
         int64_t total = 1 + (int64_t)test_random(90), inner = (int64_t)test_random(70), count = (int64_t)test_random(9);
         struct indices index = random_indices(count, total);
@@ -372,7 +372,7 @@ static void test_gather_from_pairs(void **state) {
 }
 
 /* And for bytes, which lie in panels of quads, unsigned ones less 128. */
-static void test_gather_from_quads(void **state) {
+TEST(test_gather_from_quads) {
     for (int round = 0; round < ROUNDS; round++) {
         int64_t total = 1 + (int64_t)test_random(90), inner = (int64_t)test_random(70), count = (int64_t)test_random(9);
         struct indices index = random_indices(count, total);
@@ -406,7 +406,7 @@ static void expect_topk(int64_t *y, const int64_t *values, int64_t c, int64_t in
 }
 
 /* Integers of a small range are counted, others compared. */
-static void test_topk_of_integers(void **state) {
+TEST(test_topk_of_integers) {
     for (int round = 0; round < ROUNDS; round++) {
         const int64_t c = 200 + (int64_t)test_random(200), k = (int64_t)test_random(4) ? c : c / 2,
                       inner = 1 + round % 3;
@@ -427,23 +427,5 @@ static void test_topk_of_integers(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_gather),
-        cmocka_unit_test(test_gather_elements),
-        cmocka_unit_test(test_gather_nd),
-        cmocka_unit_test(test_scatter_elements),
-        cmocka_unit_test(test_scatter_nd),
-        cmocka_unit_test(test_adding),
-        cmocka_unit_test(test_parts_of_a_gather_sum_to_the_whole),
-        cmocka_unit_test(test_out_of_range),
-        cmocka_unit_test(test_the_first_bad_index_is_named_by_any_threads),
-        cmocka_unit_test(test_classes),
-        cmocka_unit_test(test_divisors),
-        cmocka_unit_test(test_empty),
-        cmocka_unit_test(test_gather_from_panels),
-        cmocka_unit_test(test_gather_from_pairs),
-        cmocka_unit_test(test_gather_from_quads),
-        cmocka_unit_test(test_topk_of_integers),
-    };
-    return cmocka_run_group_tests(tests, open_rank, close_rank);
+    return run_all_tests("index", open_rank, close_rank);
 }

@@ -9,7 +9,7 @@
 #include <string.h>
 
 /* Every 4099th of all floats; sweep_math tries all. */
-static void test_accuracy(void **state) {
+TEST(test_accuracy) {
     for (size_t f = 0; f < NFUNCTIONS; f++)
         for (uint64_t bits = 0; bits < (uint64_t)1 << 32; bits += 4099) {
             float x = rt_f32_of_bits((uint32_t)bits);
@@ -18,7 +18,7 @@ static void test_accuracy(void **state) {
         }
 }
 
-static void test_special_values(void **state) {
+TEST(test_special_values) {
     for (size_t f = 0; f < NFUNCTIONS; f++) {
         static const float special[] = {0.0f, -0.0f, INFINITY, -INFINITY, NAN, FLT_TRUE_MIN, -FLT_TRUE_MIN, FLT_MAX};
         for (size_t i = 0; i < sizeof special / sizeof *special; i++) {
@@ -33,7 +33,7 @@ static void test_special_values(void **state) {
 
 enum { N_VECTOR = 1003 };
 
-static void test_vectors_have_the_same_bits(void **state) {
+TEST(test_vectors_have_the_same_bits) {
     static float x[N_VECTOR], y[N_VECTOR], z[N_VECTOR];
     test_f32(x, N_VECTOR);
     for (int i = 0; i < N_VECTOR; i++) x[i] *= i % 2 ? 5.0f : 100.0f;
@@ -45,7 +45,7 @@ static void test_vectors_have_the_same_bits(void **state) {
     }
 }
 
-static void test_max_and_min(void **state) {
+TEST(test_max_and_min) {
     assert_true(rt_max_f32(1, 2) == 2 && rt_min_f32(1, 2) == 1);
     assert_true(isnan(rt_max_f32(NAN, 1)) && isnan(rt_max_f32(1, NAN)));
     assert_true(isnan(rt_min_f64((double)NAN, 1)) && isnan(rt_min_f64(1, (double)NAN)));
@@ -54,7 +54,7 @@ static void test_max_and_min(void **state) {
     assert_int_equal(rt_min_u8(255, 1), 1);
 }
 
-static void test_round_half_to_even(void **state) {
+TEST(test_round_half_to_even) {
     static const float in[] = {0.5f, 1.5f, 2.5f, -0.5f, -1.5f, 0.49999997f, 8388607.5f, 8388609.0f, -3.7f, 1e30f};
     for (size_t i = 0; i < sizeof in / sizeof *in; i++) {
         assert_true(rt_round_f32(in[i]) == rintf(in[i]));
@@ -64,13 +64,13 @@ static void test_round_half_to_even(void **state) {
     assert_true(rt_round_f32(INFINITY) == INFINITY && isnan(rt_round_f32(NAN)) && isnan(rt_round_f64((double)NAN)));
 }
 
-static void test_sign(void **state) {
+TEST(test_sign) {
     assert_true(rt_sign_f32(-3) == -1 && rt_sign_f32(0) == 0 && rt_sign_f32(INFINITY) == 1 && isnan(rt_sign_f32(NAN)));
     assert_int_equal(rt_sign_i64(INT64_MIN), -1);
     assert_int_equal(rt_sign_u32(7), 1);
 }
 
-static void test_remainders(void **state) {
+TEST(test_remainders) {
     static const struct {
         int a, b, mod, fmod;
     } cases[] = {{7, 3, 1, 1}, {-7, 3, 2, -1}, {7, -3, -2, 1}, {-7, -3, -1, -1}, {6, -3, 0, 0}, {5, 0, 0, 0}};
@@ -89,7 +89,7 @@ static void test_remainders(void **state) {
     assert_int_equal(rt_mod_u8(200, 7), 4);
 }
 
-static void test_shifts(void **state) {
+TEST(test_shifts) {
     assert_int_equal(rt_shift_left_i8(-64, 1), -128);
     assert_int_equal(rt_shift_left_u64(1, 63), UINT64_C(1) << 63);
     assert_int_equal(rt_shift_left_i32(1, 32), 0);
@@ -100,7 +100,7 @@ static void test_shifts(void **state) {
     assert_int_equal(rt_shift_right_u8(0x80, 8), 0);
 }
 
-static void test_integers_never_trap(void **state) {
+TEST(test_integers_never_trap) {
     assert_int_equal(rt_div_i32(7, -2), -3);
     assert_int_equal(rt_div_i32(5, 0), 0);
     assert_int_equal(rt_div_i32(INT32_MIN, -1), INT32_MIN);
@@ -116,7 +116,7 @@ static void test_integers_never_trap(void **state) {
     assert_int_equal(rt_mul_u16(65535, 65535), 1);
 }
 
-static void test_powers(void **state) {
+TEST(test_powers) {
     assert_int_equal(rt_pow_i64(3, 13), 1594323);
     assert_int_equal(rt_pow_i64(-2, 63), INT64_MIN);
     assert_int_equal(rt_pow_i32(0, 0), 1);
@@ -131,7 +131,7 @@ static void test_powers(void **state) {
 }
 
 /* Every pair of numbers that C's Annex F names, and of others with integers and without. */
-static void test_powers_of_floats(void **state) {
+TEST(test_powers_of_floats) {
     static const float of[] = {0.0f,         -0.0f,        1.0f,        -1.0f,      2.0f,     -2.0f,    3.0f,
                                -3.0f,        0.5f,         -0.5f,       1.5f,       -1.5f,    INFINITY, -INFINITY,
                                NAN,          FLT_TRUE_MIN, -FLT_MIN,    FLT_MAX,    -FLT_MAX, 0x1p24f,  0xffffffp0f,
@@ -150,7 +150,7 @@ CLONES static void loop_pow(float *restrict y, const float *restrict a, const fl
 }
 
 /* a and b such that results are neither 0 nor infinite. */
-static void test_powers_are_rounded_once(void **state) {
+TEST(test_powers_are_rounded_once) {
     static float a[N_VECTOR], b[N_VECTOR], y[N_VECTOR], z[N_VECTOR];
     float (*volatile alone)(float, float) = rt_pow_f32;
     for (int round = 0; round < 200; round++) {
@@ -266,7 +266,7 @@ CHECK_CASTS_FROM(uint16_t, u16, RT_U16)
 CHECK_CASTS_FROM(uint8_t, u8, RT_U8)
 CHECK_CASTS_FROM(uint8_t, bool, RT_BOOL)
 
-static void test_casts_are_rt_convert(void **state) {
+TEST(test_casts_are_rt_convert) {
     static const struct {
         enum rt_dtype dtype;
         void (*check)(const void *, int);
@@ -289,20 +289,5 @@ static void test_casts_are_rt_convert(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_accuracy),
-        cmocka_unit_test(test_special_values),
-        cmocka_unit_test(test_vectors_have_the_same_bits),
-        cmocka_unit_test(test_max_and_min),
-        cmocka_unit_test(test_round_half_to_even),
-        cmocka_unit_test(test_sign),
-        cmocka_unit_test(test_remainders),
-        cmocka_unit_test(test_shifts),
-        cmocka_unit_test(test_integers_never_trap),
-        cmocka_unit_test(test_powers),
-        cmocka_unit_test(test_powers_of_floats),
-        cmocka_unit_test(test_powers_are_rounded_once),
-        cmocka_unit_test(test_casts_are_rt_convert),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return run_all_tests("math", NULL, NULL);
 }

@@ -205,23 +205,18 @@ static void run(void (*once)(const struct moves *, int)) {
     rt_kernels_threads(1);
 }
 
-#define TEST(name)                                                                                                     \
-    static void test_##name(void **state) {                                                                            \
+#define KIND_TEST(name)                                                                                                \
+    TEST(test_##name) {                                                                                                \
         run(name##_once);                                                                                              \
     }
-TEST(transpose)
-TEST(slice)
-TEST(expand)
-TEST(tile)
-TEST(pad)
-TEST(concat)
-TEST(trilu)
+KIND_TEST(transpose)
+KIND_TEST(slice)
+KIND_TEST(expand)
+KIND_TEST(tile)
+KIND_TEST(pad)
+KIND_TEST(concat)
+KIND_TEST(trilu)
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_transpose), cmocka_unit_test(test_slice), cmocka_unit_test(test_expand),
-        cmocka_unit_test(test_tile),      cmocka_unit_test(test_pad),   cmocka_unit_test(test_concat),
-        cmocka_unit_test(test_trilu),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return run_all_tests("move", NULL, NULL);
 }

@@ -13,7 +13,7 @@ static double softmax_bound(double expected, double distance, double epsilon) {
     return expected * epsilon * (4 + distance) + (double)FLT_TRUE_MIN;
 }
 
-static void test_recorded(void **state) {
+TEST(test_recorded) {
     enum { COUNT = OUTER * C * INNER };
     float y[COUNT], z[COUNT];
     double wide[COUNT], w[COUNT], v[COUNT];
@@ -31,7 +31,7 @@ static void test_recorded(void **state) {
     }
 }
 
-static void test_recorded_norms(void **state) {
+TEST(test_recorded_norms) {
     enum { COUNT = OUTER * C };
     float y[COUNT], plain[COUNT], rms[COUNT];
     rt_layernorm_f32(y, recorded_rows, recorded_scale, recorded_bias, OUTER, C, 1e-5);
@@ -69,7 +69,7 @@ static void softmax_once(int64_t outer, int64_t c, int64_t inner) {
     test_free_all();
 }
 
-static void test_softmax_shapes(void **state) {
+TEST(test_softmax_shapes) {
     static const int64_t lengths[] = {0, 1, 2, 7, 16, 17, 513, 1031}, inners[] = {0, 1, 2, 5, 64, 67};
     for (int c = 0; c < 8; c++)
         for (int i = 0; i < 6; i++) softmax_once(c % 4, lengths[c], inners[i] > 5 && c > 5 ? 3 : inners[i]);
@@ -106,14 +106,14 @@ static void norm_once(int64_t outer, int64_t c) {
     test_free_all();
 }
 
-static void test_norm_shapes(void **state) {
+TEST(test_norm_shapes) {
     static const int64_t lengths[] = {0, 1, 2, 7, 8, 9, 31, 257};
     for (int c = 0; c < 8; c++)
         for (int64_t outer = 0; outer < 5; outer += 2) norm_once(outer, lengths[c]);
 }
 
 /* f64 kernels share the body; one value each shows that they compute in f64. */
-static void test_f64_precision(void **state) {
+TEST(test_f64_precision) {
     const double x[] = {1, 2, 4}, one[] = {1, 1, 1};
     double y[3];
     double sum = exp(-3) + exp(-2) + 1;
@@ -126,7 +126,7 @@ static void test_f64_precision(void **state) {
 }
 
 /* Columns stored as rows, alone, and on several threads: equal bits. */
-static void test_layout_changes_nothing(void **state) {
+TEST(test_layout_changes_nothing) {
     enum { LENGTH = 601, WIDE = 70, COUNT = LENGTH * WIDE };
     float *x = test_new(COUNT, 4), *rows = test_new(COUNT, 4), *y = test_new(COUNT, 4), *z = test_new(COUNT, 4);
     float *back = test_new(COUNT, 4), *scale = test_new(LENGTH, 4);
@@ -157,7 +157,7 @@ static void test_layout_changes_nothing(void **state) {
     test_free_all();
 }
 
-static void test_special_values(void **state) {
+TEST(test_special_values) {
     const float masked[] = {-INFINITY, -INFINITY, -INFINITY}, partly[] = {-INFINITY, 1, -INFINITY};
     const float infinite[] = {0, INFINITY, 1}, huge[] = {3e38f, -3e38f, 3e38f}, nan[] = {0, NAN, 1};
     float y[3];
@@ -178,7 +178,7 @@ static void test_special_values(void **state) {
 }
 
 /* Wherever it stands, in a whole vector or in a tail, in a row or in a column. */
-static void test_one_nan_spoils_all(void **state) {
+TEST(test_one_nan_spoils_all) {
     enum { LENGTH = 533, COUNT = 3 * LENGTH };
     static void (*const kernels[])(float *, const float *, int64_t, int64_t, int64_t) = {rt_softmax_f32,
                                                                                          rt_log_softmax_f32};
@@ -199,11 +199,5 @@ static void test_one_nan_spoils_all(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_recorded),       cmocka_unit_test(test_recorded_norms),
-        cmocka_unit_test(test_softmax_shapes), cmocka_unit_test(test_norm_shapes),
-        cmocka_unit_test(test_f64_precision),  cmocka_unit_test(test_layout_changes_nothing),
-        cmocka_unit_test(test_special_values), cmocka_unit_test(test_one_nan_spoils_all),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return run_all_tests("normalize", NULL, NULL);
 }

@@ -97,15 +97,15 @@ static void products_of(const char *kernels) {
     test_close(rt);
 }
 
-static void test_reference(void **state) {
+TEST(test_reference) {
     products_of("reference");
 }
 
-static void test_library(void **state) {
+TEST(test_library) {
     products_of("auto");
 }
 
-static void test_reference_is_the_loop(void **state) {
+TEST(test_reference_is_the_loop) {
     struct rt *rt = test_open("reference");
     for (int s = 0; s < SHAPES; s++) {
         struct operands o = make(shapes[s]);
@@ -183,15 +183,15 @@ static void cuts_change_nothing(const char *kernels) {
     test_close(rt);
 }
 
-static void test_reference_cuts(void **state) {
+TEST(test_reference_cuts) {
     cuts_change_nothing("reference");
 }
 
-static void test_library_cuts(void **state) {
+TEST(test_library_cuts) {
     cuts_change_nothing("auto");
 }
 
-static void test_threads_change_nothing(void **state) {
+TEST(test_threads_change_nothing) {
     static const struct shape large = {150, 100, 130};
     for (int kind = 0; kind < 2; kind++) {
         struct rt *rt = test_open(kind ? "reference" : "auto");
@@ -207,7 +207,7 @@ static void test_threads_change_nothing(void **state) {
     }
 }
 
-static void test_batches(void **state) {
+TEST(test_batches) {
     enum { BATCH = 5, M = 9, K = 70, N = 11 };
     for (int kind = 0; kind < 2; kind++)
         for (int trans = 0; trans < 4; trans++)
@@ -305,7 +305,7 @@ static void half_products(struct rt *rt, const struct half *half, struct shape s
     test_free_all();
 }
 
-static void test_halves(void **state) {
+TEST(test_halves) {
     static const struct shape large[] = {{129, 385, 131}, {260, 40, 257}, {241, 775, 289}};
     for (int kind = 0; kind < 2; kind++)
         for (int h = 0; h < HALVES; h++) {
@@ -372,7 +372,7 @@ static const struct shape half_shapes[] = {{3, 0, 40},    {1, 1, 1},     {1, 301
                                            {29, 769, 47}, {14, 384, 32}, {113, 385, 70}, {130, 66, 300}};
 #define HALF_SHAPES (int)(sizeof half_shapes / sizeof *half_shapes)
 
-static void test_packed_halves(void **state) {
+TEST(test_packed_halves) {
     for (int h = 0; h < 2; h++)
         for (int s = 0; s < HALF_SHAPES; s++) {
             for (const struct rt_gemm_packed *set = rt_gemm_packed;; set++) {
@@ -420,7 +420,7 @@ typedef int by_half(struct rt *, float *, const float *, const uint16_t *, int64
                     const struct rt_epilogue *);
 
 /* Against the product in f64 of the same weights; the same bits for any number of threads; with an epilogue. */
-static void test_packed_by_halves_of_a_program(void **state) {
+TEST(test_packed_by_halves_of_a_program) {
     static const struct shape of[] = {{1, 769, 2300}, {130, 401, 300}};
     static by_half *const products[] = {rt_matmul_packed_f32_by_bf16, rt_matmul_packed_f32_by_fp16,
                                         rt_matmul_packed_f32_as_bf16};
@@ -458,7 +458,7 @@ static void test_packed_by_halves_of_a_program(void **state) {
     }
 }
 
-static void test_packed_by_halves(void **state) {
+TEST(test_packed_by_halves) {
     for (int h = 0; h < 2; h++)
         for (int s = 0; s < HALF_SHAPES; s++) {
             for (const struct rt_gemm_packed *set = rt_gemm_packed;; set++) {
@@ -481,7 +481,7 @@ static void add_of_row(uint16_t *y, const float *sum, int64_t sum_row, const voi
 
 /* The same bits for any number of threads; the reference's are those of the product that is not packed; an epilogue
  * reads the sum in f32, since (1 + 2^-5)^2 - 1 would be 2^-4 if the product were rounded first. */
-static void test_packed_halves_of_a_program(void **state) {
+TEST(test_packed_halves_of_a_program) {
     const struct shape s = {130, 401, 300};
     for (int kind = 0; kind < 2; kind++)
         for (int h = 0; h < 2; h++) {
@@ -516,7 +516,7 @@ static void test_packed_halves_of_a_program(void **state) {
     test_close(rt);
 }
 
-static void test_nan_and_infinity_pass(void **state) {
+TEST(test_nan_and_infinity_pass) {
     for (int kind = 0; kind < 2; kind++) {
         struct rt *rt = test_open(kind ? "reference" : "auto");
         const float a[] = {0, 1, INFINITY, 1, NAN, 0}, b[] = {INFINITY, 0, 1, 2};
@@ -531,7 +531,7 @@ static void test_nan_and_infinity_pass(void **state) {
     }
 }
 
-static void test_integers_wrap(void **state) {
+TEST(test_integers_wrap) {
     struct rt *rt = test_open("auto");
     const int32_t a = INT32_MIN, b = -1;
     int32_t y;
@@ -540,7 +540,7 @@ static void test_integers_wrap(void **state) {
     test_close(rt);
 }
 
-static void test_selection(void **state) {
+TEST(test_selection) {
     struct rt *rt = test_open("reference");
     assert_true(rt_kernels_invariant(rt));
     assert_int_equal(rt_kernels_select(rt, "fastest"), -1);
@@ -583,7 +583,7 @@ static const struct shape packed_shapes[] = {{3, 0, 40},    {1, 1, 1},      {1, 
                                              {29, 513, 47}, {43, 259, 100}, {85, 7, 9}};
 #define PACKED_SHAPES (int)(sizeof packed_shapes / sizeof *packed_shapes)
 
-static void test_packed_sets_are_chains(void **state) {
+TEST(test_packed_sets_are_chains) {
     for (int s = 0; s < PACKED_SHAPES; s++) {
         struct operands o = make(packed_shapes[s]);
         struct shape d = o.shape;
@@ -603,7 +603,7 @@ static void test_packed_sets_are_chains(void **state) {
 }
 
 /* A block is computed, and nothing is written beside it. */
-static void test_packed_blocks(void **state) {
+TEST(test_packed_blocks) {
     enum { M = 40, K = 300, N = 197 };
     static const struct rt_block blocks[] = {
         {0, M, 0, N}, {3, 1, 32, 1}, {5, 16, 64, 37}, {39, 1, 192, 5}, {0, 29, 32, 64}};
@@ -636,7 +636,7 @@ static void bias_and_more(float *y, const void *const *x, struct rt_block at) {
         }
 }
 
-static void test_epilogue_sees_every_element_once(void **state) {
+TEST(test_epilogue_sees_every_element_once) {
     static const struct shape some[] = {{1, 1, 1}, {3, 0, 40}, {130, 300, 290}, {29, 513, 47}, {900, 64, 31}};
     for (int kind = 0; kind < 2; kind++)
         for (int s = 0; s < 5; s++)
@@ -660,7 +660,7 @@ static void test_epilogue_sees_every_element_once(void **state) {
             }
 }
 
-static void test_packed_threads_and_cuts_change_nothing(void **state) {
+TEST(test_packed_threads_and_cuts_change_nothing) {
     static const struct shape large[] = {{130, 300, 200}, {900, 70, 31}, {1, 1100, 1000}, {3, 4000, 97}};
     for (int kind = 0; kind < 2; kind++)
         for (int s = 0; s < 4; s++) {
@@ -686,7 +686,7 @@ static void test_packed_threads_and_cuts_change_nothing(void **state) {
         }
 }
 
-static void test_packed_special_values(void **state) {
+TEST(test_packed_special_values) {
     for (int kind = 0; kind < 2; kind++) {
         struct rt *rt = test_open(kind ? "reference" : "auto");
         const float a[] = {0, 1, INFINITY, 1, NAN, 0}, b[] = {INFINITY, 0, 1, 2};
@@ -703,27 +703,5 @@ static void test_packed_special_values(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_reference),
-        cmocka_unit_test(test_library),
-        cmocka_unit_test(test_reference_is_the_loop),
-        cmocka_unit_test(test_reference_cuts),
-        cmocka_unit_test(test_library_cuts),
-        cmocka_unit_test(test_threads_change_nothing),
-        cmocka_unit_test(test_batches),
-        cmocka_unit_test(test_halves),
-        cmocka_unit_test(test_packed_halves),
-        cmocka_unit_test(test_packed_halves_of_a_program),
-        cmocka_unit_test(test_packed_by_halves),
-        cmocka_unit_test(test_packed_by_halves_of_a_program),
-        cmocka_unit_test(test_nan_and_infinity_pass),
-        cmocka_unit_test(test_integers_wrap),
-        cmocka_unit_test(test_selection),
-        cmocka_unit_test(test_packed_sets_are_chains),
-        cmocka_unit_test(test_packed_blocks),
-        cmocka_unit_test(test_epilogue_sees_every_element_once),
-        cmocka_unit_test(test_packed_threads_and_cuts_change_nothing),
-        cmocka_unit_test(test_packed_special_values),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return run_all_tests("product", NULL, NULL);
 }

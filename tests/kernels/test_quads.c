@@ -109,7 +109,7 @@ static void check(const struct rt_gemm_quads *set, const struct trial *t, const 
     assert_memory_equal(y, t->expected, (size_t)(s.m * s.n) * 4);
 }
 
-static void test_sets_are_exact(void **state) {
+TEST(test_sets_are_exact) {
     for (size_t s = 0; s < sizeof shapes / sizeof *shapes; s++)
         for (int kind = 0; kind < 16; kind++) {
             const struct trial t = make(shapes[s], kind);
@@ -132,7 +132,7 @@ static void keep(void *y, const int32_t *sum, int64_t sum_row, const void *const
             ((int64_t *)y)[(at.row + i) * n + at.column + j] += sum[i * sum_row + j] + (INT64_C(1) << 40);
 }
 
-static void test_epilogue_sees_every_sum_once(void **state) {
+TEST(test_epilogue_sees_every_sum_once) {
     for (size_t s = 0; s < sizeof shapes / sizeof *shapes; s++) {
         const struct trial t = make(shapes[s], 15);
         const struct matrix matrix = {t.x, t.shape.k};
@@ -164,7 +164,5 @@ static void test_epilogue_sees_every_sum_once(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_sets_are_exact),
-                                       cmocka_unit_test(test_epilogue_sees_every_sum_once)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return run_all_tests("quads", NULL, NULL);
 }

@@ -7,7 +7,7 @@
 #include <math.h>
 
 /* Random123 1.14, tests/kat_vectors, philox4x32 10. */
-static void test_known_answers(void **state) {
+TEST(test_known_answers) {
     static const struct {
         struct rt_philox counter;
         uint64_t key;
@@ -39,7 +39,7 @@ static void mask_of(double *y, const struct numbers *n, const struct rt_region *
     rt_dropout_f64(y, ones, &n->training, &n->step, &n->micro, region, n->ratio, n->key);
 }
 
-static void test_parts_have_the_mask_of_the_whole(void **state) {
+TEST(test_parts_have_the_mask_of_the_whole) {
     for (int round = 0; round < 200; round++) {
         int64_t whole[3], dims[3], starts[3], at[3] = {0}, global[3];
         const int64_t none[3] = {0};
@@ -74,7 +74,7 @@ static double *big_mask(const struct numbers *n) {
 
 /* The count of a binomial lies within five deviations of its mean but for one case in two million; masks of other
  * steps, micro-batches and keys agree where both keep or both drop, by chance. */
-static void test_statistics(void **state) {
+TEST(test_statistics) {
     const double p = usual.ratio, alike = p * p + (1 - p) * (1 - p);
     const struct numbers others[] = {
         {1, 4, 2, 0.3, 77}, {1, 3, 1, 0.3, 77}, {1, 3, 2, 0.3, 78}, {1, 3, 2, 0.3, 77 + ((int64_t)1 << 32)}};
@@ -94,7 +94,7 @@ static void test_statistics(void **state) {
     test_free_all();
 }
 
-static void test_evaluation_keeps_all(void **state) {
+TEST(test_evaluation_keeps_all) {
     const float x[] = {1, -2, INFINITY, 0};
     const double off = 0, step = 1, micro = 0;
     const int64_t dims[] = {4}, starts[] = {0};
@@ -105,11 +105,5 @@ static void test_evaluation_keeps_all(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_known_answers),
-        cmocka_unit_test(test_parts_have_the_mask_of_the_whole),
-        cmocka_unit_test(test_statistics),
-        cmocka_unit_test(test_evaluation_keeps_all),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return run_all_tests("random", NULL, NULL);
 }

@@ -38,7 +38,7 @@ static void small_i32(int32_t *to, int64_t count) {
 #include "reduce_cases.inc"
 #undef test_i32
 
-static void test_nothing_gives_the_identity(void **state) {
+TEST(test_nothing_gives_the_identity) {
     float y[2];
     int64_t w[2];
     int32_t v[2];
@@ -56,7 +56,7 @@ static void test_nothing_gives_the_identity(void **state) {
     assert_true(v[1] == INT32_MAX);
 }
 
-static void test_nan_wins_everywhere(void **state) {
+TEST(test_nan_wins_everywhere) {
     enum { R = 21 };
     for (int place = 0; place < R; place++) {
         float x[R], y;
@@ -83,7 +83,7 @@ static void test_nan_wins_everywhere(void **state) {
     }
 }
 
-static void test_infinities(void **state) {
+TEST(test_infinities) {
     const float x[] = {1, INFINITY, 2}, both[] = {-INFINITY, 0, INFINITY};
     float y;
     rt_reduce_sum_f32(&y, x, 1, 3, 1);
@@ -96,7 +96,7 @@ static void test_infinities(void **state) {
     assert_true(y == -INFINITY);
 }
 
-static void test_integers_wrap(void **state) {
+TEST(test_integers_wrap) {
     const int32_t x[] = {INT32_MAX, 1, INT32_MAX};
     const int64_t w[] = {INT64_MAX, 2};
     int32_t y, sums[3];
@@ -111,27 +111,12 @@ static void test_integers_wrap(void **state) {
     assert_int_equal(sums[1], INT32_MIN);
 }
 
-static void test_range_rounds_once(void **state) {
+TEST(test_range_rounds_once) {
     float y[2];
     rt_range_f32(y, 2, 0.1f, 0.1f, 16777216);
     assert_true(y[1] == (float)((double)0.1f + 16777217.0 * (double)0.1f));
 }
 
-#define CASES(s)                                                                                                       \
-    cmocka_unit_test(test_definition_##s), cmocka_unit_test(test_layout_changes_nothing_##s),                          \
-        cmocka_unit_test(test_long_rows_##s), cmocka_unit_test(test_range_##s)
-
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        CASES(f32),
-        CASES(f64),
-        CASES(i64),
-        CASES(i32),
-        cmocka_unit_test(test_nothing_gives_the_identity),
-        cmocka_unit_test(test_nan_wins_everywhere),
-        cmocka_unit_test(test_infinities),
-        cmocka_unit_test(test_integers_wrap),
-        cmocka_unit_test(test_range_rounds_once),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return run_all_tests("reduce", NULL, NULL);
 }

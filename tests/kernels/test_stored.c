@@ -73,7 +73,7 @@ static void same(const struct half *half, const uint16_t *got, const float *expe
     }
 }
 
-static void test_rows_of_all_values(void **state) {
+TEST(test_rows_of_all_values) {
     enum { ALL = 1 << 16 };
     EACH_HALF(half) {
         uint16_t *from = test_new(ALL, 2), *back = test_new(ALL, 2);
@@ -112,7 +112,7 @@ static void softmax_once(const struct half *half, int64_t outer, int64_t c, int6
     same(half, x.half, wide, n, "log_softmax");
 }
 
-static void test_softmax(void **state) {
+TEST(test_softmax) {
     EACH_HALF(half)
     for (int odd = 0; odd < 2; odd++) {
         EACH_LENGTH(c) softmax_once(half, 3, c, 1, odd);
@@ -139,7 +139,7 @@ static void norms_once(const struct half *half, int64_t outer, int64_t c, float 
     same(half, x.half, wide, n, "rmsnorm");
 }
 
-static void test_norms(void **state) {
+TEST(test_norms) {
     EACH_HALF(half) {
         EACH_LENGTH(c) for (int odd = 0; odd < 2; odd++) norms_once(half, 3, c, 4, odd);
         norms_once(half, 70, 768, 60000, 0); /* squares beyond fp16; on several threads */
@@ -163,7 +163,7 @@ static void rope_once(const struct half *half, int64_t c, int interleaved) {
     same(half, y, wide, 30 * c, "rope by f32");
 }
 
-static void test_rope(void **state) {
+TEST(test_rope) {
     static const int64_t sizes[] = {0, 2, 6, 64, 256, 258, 514, 1030};
     EACH_HALF(half)
     for (int i = 0; i < 8; i++)
@@ -207,7 +207,7 @@ static void attention_once(const struct half *half, const char *kernels, int64_t
     test_close(rt);
 }
 
-static void test_attention(void **state) {
+TEST(test_attention) {
     EACH_HALF(half)
     for (int reference = 0; reference < 2; reference++) {
         const char *kernels = reference ? "reference" : "auto";
@@ -260,7 +260,7 @@ static void codes_once(const char *kernels, int64_t t, int64_t s, int64_t d) {
     test_close(rt);
 }
 
-static void test_attention_of_codes(void **state) {
+TEST(test_attention_of_codes) {
     for (int reference = 0; reference < 2; reference++) {
         const char *kernels = reference ? "reference" : "auto";
         codes_once(kernels, 1, 1, 1);
@@ -273,11 +273,5 @@ static void test_attention_of_codes(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_rows_of_all_values),
-                                       cmocka_unit_test(test_softmax),
-                                       cmocka_unit_test(test_norms),
-                                       cmocka_unit_test(test_rope),
-                                       cmocka_unit_test(test_attention),
-                                       cmocka_unit_test(test_attention_of_codes)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return run_all_tests("stored", NULL, NULL);
 }

@@ -21,7 +21,7 @@ enum { HAS_TEAMS = 1 };
 enum { HAS_TEAMS = 0 }; /* the compiler's own library has the threads */
 #endif
 
-static void every_item_is_done_once(void **state) {
+TEST(every_item_is_done_once) {
     for (int threads = 1; threads <= THREADS; threads++)
         for (int n = 0; n <= ITEMS; n = n * 3 + 1) {
             int fixed[ITEMS] = {0}, handed[ITEMS] = {0}, pieces[ITEMS] = {0}, most = -1;
@@ -42,7 +42,7 @@ static void every_item_is_done_once(void **state) {
 }
 
 /* A thread that comes late, or is suspended, keeps the piece that it has begun; the others do the rest. */
-static void a_slow_thread_does_less(void **state) {
+TEST(a_slow_thread_does_less) {
     enum { PIECES = 16 };
     const pthread_t caller = pthread_self();
     int slow = 0;
@@ -58,7 +58,7 @@ static void a_slow_thread_does_less(void **state) {
 }
 
 /* Each thread reads what its neighbour wrote before the barrier. */
-static void threads_meet_at_barriers(void **state) {
+TEST(threads_meet_at_barriers) {
     int value[THREADS] = {0}, wrong = 0;
     rt_kernels_threads(THREADS);
 #pragma omp parallel reduction(+ : wrong)
@@ -72,7 +72,7 @@ static void threads_meet_at_barriers(void **state) {
     assert_int_equal(wrong, 0);
 }
 
-static void a_region_inside_of_a_region_has_one_thread(void **state) {
+TEST(a_region_inside_of_a_region_has_one_thread) {
     int inner = 0, outer = 0, singles = 0;
     rt_kernels_threads(2);
 #pragma omp parallel reduction(+ : inner, outer, singles)
@@ -96,7 +96,7 @@ static int count_shares(int threads) {
 }
 
 /* The child has none of its parent's threads. */
-static void the_child_of_a_fork_computes(void **state) {
+TEST(the_child_of_a_fork_computes) {
     if (!HAS_TEAMS) skip();
     const int shares = count_shares(2);
     const pid_t child = fork();
@@ -110,7 +110,7 @@ static void the_child_of_a_fork_computes(void **state) {
 }
 
 /* A construct that the threads do not have is not executed as something else. */
-static void sections_are_refused(void **state) {
+TEST(sections_are_refused) {
     if (!HAS_TEAMS) skip();
     const pid_t child = fork();
     if (child == 0) {
@@ -131,7 +131,7 @@ static void sections_are_refused(void **state) {
 }
 
 /* Pieces are more than threads: the last would wait for ever. */
-static void barriers_of_pieces_are_refused(void **state) {
+TEST(barriers_of_pieces_are_refused) {
     if (!HAS_TEAMS) skip();
     const pid_t child = fork();
     if (child == 0) {
@@ -163,7 +163,7 @@ static void *use_a_team(void *unused) {
     return NULL;
 }
 
-static void a_team_ends_with_its_thread(void **state) {
+TEST(a_team_ends_with_its_thread) {
     if (!HAS_TEAMS) skip();
     const int before = count_tasks();
     pthread_t thread;
@@ -213,7 +213,7 @@ static int use_two_cores(void) {
 }
 
 /* A thread that spins where another is suspended takes many times what the work does. */
-static void waiting_beside_busy_processes_costs_little(void **state) {
+TEST(waiting_beside_busy_processes_costs_little) {
     pid_t busy[BUSY];
     if (!HAS_TEAMS || !use_two_cores()) skip();
     for (int i = 0; i < BUSY; i++) {
@@ -231,16 +231,5 @@ static void waiting_beside_busy_processes_costs_little(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_item_is_done_once),
-        cmocka_unit_test(a_slow_thread_does_less),
-        cmocka_unit_test(threads_meet_at_barriers),
-        cmocka_unit_test(a_region_inside_of_a_region_has_one_thread),
-        cmocka_unit_test(the_child_of_a_fork_computes),
-        cmocka_unit_test(sections_are_refused),
-        cmocka_unit_test(barriers_of_pieces_are_refused),
-        cmocka_unit_test(a_team_ends_with_its_thread),
-        cmocka_unit_test(waiting_beside_busy_processes_costs_little),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return run_all_tests("team", NULL, NULL);
 }

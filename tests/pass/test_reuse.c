@@ -37,7 +37,7 @@ static void touch(struct reuse *reuse, int tensor) {
     reuse_touch(reuse, &node);
 }
 
-static void parts_of_a_tensor_have_distances_of_their_own(void **state) {
+TEST(parts_of_a_tensor_have_distances_of_their_own) {
     struct fixture f;
     begin(&f);
     struct reuse reuse = reuse_begin(&f.graph, &f.class, &f.arena);
@@ -51,7 +51,7 @@ static void parts_of_a_tensor_have_distances_of_their_own(void **state) {
     arena_free(&f.arena);
 }
 
-static void distances_are_at_most_the_whole_memory(void **state) {
+TEST(distances_are_at_most_the_whole_memory) {
     struct fixture f;
     begin(&f);
     struct reuse reuse = reuse_begin(&f.graph, &f.class, &f.arena);
@@ -62,7 +62,7 @@ static void distances_are_at_most_the_whole_memory(void **state) {
     arena_free(&f.arena);
 }
 
-static void a_tensor_of_other_ranks_has_no_pieces(void **state) {
+TEST(a_tensor_of_other_ranks_has_no_pieces) {
     struct fixture f;
     begin(&f);
     struct reuse reuse = reuse_begin(&f.graph, &f.class, &f.arena);
@@ -73,8 +73,5 @@ static void a_tensor_of_other_ranks_has_no_pieces(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(parts_of_a_tensor_have_distances_of_their_own),
-                                       cmocka_unit_test(distances_are_at_most_the_whole_memory),
-                                       cmocka_unit_test(a_tensor_of_other_ranks_has_no_pieces)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return run_all_tests("reuse", NULL, NULL);
 }

@@ -92,33 +92,27 @@ static void check(int layers, int left, enum ends ends) {
     assert_int_equal(whole->order.n, nodes); /* the original is as it was */
 }
 
-static void test_layers(void **state) {
+TEST(test_layers) {
     for (int left = 2; left < 9; left++) check(7, left, ENDS_PLAIN);
     check(100, 4, ENDS_PLAIN);
 }
 
-static void test_layers_with_inputs_and_outputs(void **state) {
+TEST(test_layers_with_inputs_and_outputs) {
     for (int left = 2; left < 6; left++) check(6, left, ENDS_CACHES);
 }
 
 /* What reads an early layer keeps reading it. */
-static void test_layers_that_are_read_later(void **state) {
+TEST(test_layers_that_are_read_later) {
     check(6, 3, ENDS_SUMS);
 }
 
 /* Nothing is left to be removed of two layers. */
-static void test_too_few_layers(void **state) {
+TEST(test_too_few_layers) {
     struct repeated repeated;
     repeated_find(model_of(&pool, 2, ENDS_PLAIN), &pool, 2, &repeated);
     assert_int_equal(repeated.all.n, 0);
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_layers),
-        cmocka_unit_test(test_layers_with_inputs_and_outputs),
-        cmocka_unit_test(test_layers_that_are_read_later),
-        cmocka_unit_test(test_too_few_layers),
-    };
-    return cmocka_run_group_tests(tests, open_pool, close_pool);
+    return run_all_tests("shorten", open_pool, close_pool);
 }

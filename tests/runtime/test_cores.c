@@ -43,7 +43,7 @@ static int allowed(const struct tree *tree) {
     return cores;
 }
 
-static void version_2_takes_the_least_of_the_groups_around(void **state) {
+TEST(version_2_takes_the_least_of_the_groups_around) {
     struct tree tree;
     plant(&tree, "0::/user.slice/job\n");
     write_file(&tree, "user.slice/job/cpu.max", "max 100000\n");
@@ -51,14 +51,14 @@ static void version_2_takes_the_least_of_the_groups_around(void **state) {
     assert_int_equal(allowed(&tree), 3);
 }
 
-static void part_of_a_core_is_one(void **state) {
+TEST(part_of_a_core_is_one) {
     struct tree tree;
     plant(&tree, "0::/job\n");
     write_file(&tree, "job/cpu.max", "50000 100000\n");
     assert_int_equal(allowed(&tree), 1);
 }
 
-static void more_than_a_core_is_rounded_down(void **state) {
+TEST(more_than_a_core_is_rounded_down) {
     struct tree tree;
     plant(&tree, "0::/job\n");
     write_file(&tree, "job/cpu.max", "250000 100000\n");
@@ -66,14 +66,14 @@ static void more_than_a_core_is_rounded_down(void **state) {
 }
 
 /* In a container the path may be the host's, of which only the container's own root is mounted. */
-static void a_container_has_the_limit_of_its_root(void **state) {
+TEST(a_container_has_the_limit_of_its_root) {
     struct tree tree;
     plant(&tree, "0::/system.slice/docker-0123.scope\n");
     write_file(&tree, "cpu.max", "400000 100000\n");
     assert_int_equal(allowed(&tree), 4);
 }
 
-static void version_1_has_a_quota_and_a_period(void **state) {
+TEST(version_1_has_a_quota_and_a_period) {
     struct tree tree;
     plant(&tree, "5:memory:/job\n4:cpu,cpuacct:/job\n3:cpuset:/\n");
     write_file(&tree, "cpu,cpuacct/job/cpu.cfs_quota_us", "600000\n");
@@ -83,7 +83,7 @@ static void version_1_has_a_quota_and_a_period(void **state) {
     assert_int_equal(allowed(&tree), 6);
 }
 
-static void no_limit_is_none(void **state) {
+TEST(no_limit_is_none) {
     struct tree tree;
     plant(&tree, "4:cpu:/job\n0::/job\n");
     write_file(&tree, "job/cpu.max", "max 100000\n");
@@ -95,7 +95,7 @@ static void no_limit_is_none(void **state) {
     assert_int_equal(rt_cores_allowed("/nowhere/at/all", "/nowhere"), 0);
 }
 
-static void the_mask_counts(void **state) {
+TEST(the_mask_counts) {
     cpu_set_t all, one;
     assert_int_equal(sched_getaffinity(0, sizeof all, &all), 0);
     assert_true(rt_cores() >= 1 && rt_cores() <= CPU_COUNT(&all));
@@ -108,14 +108,5 @@ static void the_mask_counts(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(version_2_takes_the_least_of_the_groups_around),
-        cmocka_unit_test(part_of_a_core_is_one),
-        cmocka_unit_test(more_than_a_core_is_rounded_down),
-        cmocka_unit_test(a_container_has_the_limit_of_its_root),
-        cmocka_unit_test(version_1_has_a_quota_and_a_period),
-        cmocka_unit_test(no_limit_is_none),
-        cmocka_unit_test(the_mask_counts),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return run_all_tests("cores", NULL, NULL);
 }

@@ -40,7 +40,7 @@ static void assert_json_line(const char *err, const char *text) {
         fail_msg("no object with '%s':\n%s", text, err);
 }
 
-static void bad_data_on_one_rank_is_reported_once(void **state) {
+TEST(bad_data_on_one_rank_is_reported_once) {
     char bad[64];
     in_directory(bad, sizeof bad, "ids12.npy");
     char option[80];
@@ -52,7 +52,7 @@ static void bad_data_on_one_rank_is_reported_once(void **state) {
 }
 
 /* With --json all that is on stderr are objects, one a line: the launcher's and the ranks' own. */
-static void diagnostics_are_objects_if_asked_for(void **state) {
+TEST(diagnostics_are_objects_if_asked_for) {
     char bad[64], option[80];
     in_directory(bad, sizeof bad, "ids12.npy");
     snprintf(option, sizeof option, "ids=%s", bad);
@@ -70,7 +70,7 @@ static void diagnostics_are_objects_if_asked_for(void **state) {
 
 /* Dead */
 
-static void a_dead_rank_is_named_with_its_cause(void **state) {
+TEST(a_dead_rank_is_named_with_its_cause) {
     static const struct {
         const char *what, *headline, *note;
     } rows[] = {
@@ -93,14 +93,14 @@ static void a_dead_rank_is_named_with_its_cause(void **state) {
     }
 }
 
-static void ranks_that_make_different_calls_are_named(void **state) {
+TEST(ranks_that_make_different_calls_are_named) {
     struct result result = run_badly("1:call@2", "0");
     assert_error(&result, 9, "error[E0913]: ranks call different collectives: rank 0 all-reduce of ");
     assert_says(&result, "rank 1 broadcast of 64");
 }
 
 /* Threads of one process die together; what they say they say alike. */
-static void ranks_as_threads_fail_alike(void **state) {
+TEST(ranks_as_threads_fail_alike) {
     setenv("TINY_DO", "1:call@2", 1);
     struct result result = RUN(ALONE, 3, INPUTS, STEPS, "--comm", "loopback");
     assert_error(&result, 9, "error[E0913]: ranks call different collectives: rank 0 all-reduce of ");
@@ -112,7 +112,7 @@ static void ranks_as_threads_fail_alike(void **state) {
 
 /* Stuck */
 
-static void a_stopped_rank_is_found_within_the_limit(void **state) {
+TEST(a_stopped_rank_is_found_within_the_limit) {
     struct result result = run_badly("1:stop@3", "1000");
     assert_error(&result, 9, "error[E0912]: rank 1 (pid ");
     assert_says(&result, "made no progress for 1.");
@@ -122,13 +122,13 @@ static void a_stopped_rank_is_found_within_the_limit(void **state) {
     assert_true(result.seconds > 1 && result.seconds < 2);
 }
 
-static void a_rank_that_loops_is_stuck_though_it_lives(void **state) {
+TEST(a_rank_that_loops_is_stuck_though_it_lives) {
     struct result result = run_badly("2:spin@2", "500");
     assert_error(&result, 9, "error[E0912]: rank 2 (pid ");
     assert_says(&result, "made no progress for 0.");
 }
 
-static void ranks_that_wait_for_each_other_are_named(void **state) {
+TEST(ranks_that_wait_for_each_other_are_named) {
     struct result result = run_badly("1:elsewhere@2", "500");
     assert_error(&result, 9, "error[E0912]: deadlock: all ranks wait for other ranks, and none made progress for 0.");
     assert_says(&result, "note: rank 0, step 2, call ");
@@ -136,7 +136,7 @@ static void ranks_that_wait_for_each_other_are_named(void **state) {
     assert_says(&result, "(barrier): waits for ranks 0, 2 at all-gather\n");
 }
 
-static void a_rank_that_never_joins_is_named(void **state) {
+TEST(a_rank_that_never_joins_is_named) {
     struct result result = run_badly("0:sleep@0", "500");
     assert_error(&result, 9, "error[E0903]: rank 0 of 3 (pid ");
     assert_says(&result, "did not join for 0.");
@@ -144,19 +144,19 @@ static void a_rank_that_never_joins_is_named(void **state) {
 }
 
 /* 0.6 s of work in one instruction, while the others wait. */
-static void a_rank_that_needs_less_than_the_limit_is_not_stuck(void **state) {
+TEST(a_rank_that_needs_less_than_the_limit_is_not_stuck) {
     struct result result = run_badly("1:pause@2", "1000");
     assert_ok(&result);
     assert_true(result.seconds > 0.6);
 }
 
-static void without_a_limit_ranks_may_take_long(void **state) {
+TEST(without_a_limit_ranks_may_take_long) {
     struct result result = run_badly("1:pause@2", "0");
     assert_ok(&result);
 }
 
 /* As by Ctrl-Z and fg: the time between is nobody's. */
-static void a_job_that_was_stopped_as_a_whole_goes_on(void **state) {
+TEST(a_job_that_was_stopped_as_a_whole_goes_on) {
     struct result result;
     const double since = seconds();
     setenv("TINY_OWN_GROUP", "1", 1);
@@ -199,7 +199,7 @@ static struct result interrupt_launcher(int number) {
     return result;
 }
 
-static void no_rank_outlives_the_launcher(void **state) {
+TEST(no_rank_outlives_the_launcher) {
     static const int signals[] = {SIGTERM, SIGINT, SIGHUP};
     for (size_t i = 0; i < sizeof signals / sizeof *signals; i++) {
         struct result result = interrupt_launcher(signals[i]);
@@ -213,7 +213,7 @@ static void no_rank_outlives_the_launcher(void **state) {
 }
 
 /* As under a parent that never waits: ranks must be waited for all the same. */
-static void ignored_child_signals_do_not_matter(void **state) {
+TEST(ignored_child_signals_do_not_matter) {
     const double since = seconds();
     struct result result;
     signal(SIGCHLD, SIG_IGN);
@@ -223,7 +223,7 @@ static void ignored_child_signals_do_not_matter(void **state) {
     assert_ok(&result);
 }
 
-static void a_program_that_is_not_there_is_an_error(void **state) {
+TEST(a_program_that_is_not_there_is_an_error) {
     char *before = strdup(getenv("TINY_PROGRAM"));
     setenv("TINY_PROGRAM", "/no/such/program", 1);
     struct result result = RUN(LAUNCHED, 2, INPUTS);
@@ -233,7 +233,7 @@ static void a_program_that_is_not_there_is_an_error(void **state) {
 }
 
 /* A variable that a job of another time left in the environment. */
-static void another_jobs_memory_is_never_attached(void **state) {
+TEST(another_jobs_memory_is_never_attached) {
     setenv("RANKC_SHM_FD", "1", 1);
     struct result result = RUN(LAUNCHED, 2, INPUTS);
     unsetenv("RANKC_SHM_FD");
@@ -242,7 +242,7 @@ static void another_jobs_memory_is_never_attached(void **state) {
 
 /* Output */
 
-static void what_ranks_print_is_prefixed(void **state) {
+TEST(what_ranks_print_is_prefixed) {
     struct result result = run_badly("1:print@2", "0");
     assert_int_equal(result.exit, 0);
     assert_says(&result, "[1] to stdout from 1\n");
@@ -273,7 +273,7 @@ static struct result run_into_closed_pipe(int fd, const char *what) {
     return result;
 }
 
-static void closed_pipes_kill_nobody(void **state) {
+TEST(closed_pipes_kill_nobody) {
     struct result result = run_into_closed_pipe(STDOUT_FILENO, "0:none@0");
     assert_int_equal(result.exit, 0);
     assert_string_equal(result.err, "");
@@ -282,26 +282,6 @@ static void closed_pipes_kill_nobody(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(bad_data_on_one_rank_is_reported_once),
-        cmocka_unit_test(diagnostics_are_objects_if_asked_for),
-        cmocka_unit_test(a_dead_rank_is_named_with_its_cause),
-        cmocka_unit_test(ranks_that_make_different_calls_are_named),
-        cmocka_unit_test(ranks_as_threads_fail_alike),
-        cmocka_unit_test(a_stopped_rank_is_found_within_the_limit),
-        cmocka_unit_test(a_rank_that_loops_is_stuck_though_it_lives),
-        cmocka_unit_test(ranks_that_wait_for_each_other_are_named),
-        cmocka_unit_test(a_rank_that_never_joins_is_named),
-        cmocka_unit_test(a_rank_that_needs_less_than_the_limit_is_not_stuck),
-        cmocka_unit_test(without_a_limit_ranks_may_take_long),
-        cmocka_unit_test(a_job_that_was_stopped_as_a_whole_goes_on),
-        cmocka_unit_test(no_rank_outlives_the_launcher),
-        cmocka_unit_test(ignored_child_signals_do_not_matter),
-        cmocka_unit_test(a_program_that_is_not_there_is_an_error),
-        cmocka_unit_test(another_jobs_memory_is_never_attached),
-        cmocka_unit_test(what_ranks_print_is_prefixed),
-        cmocka_unit_test(closed_pipes_kill_nobody),
-    };
     if (!getenv("TINY_PROGRAM")) return 77;
-    return cmocka_run_group_tests_name("failures", tests, make_files, remove_files);
+    return run_all_tests("failures", make_files, remove_files);
 }

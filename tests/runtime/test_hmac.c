@@ -45,7 +45,7 @@ static const struct {
      "9b09ffa71b942fcb27635fbcd5b0e944bfdc63644f0713938a7f51535c3a35e2"},
 };
 
-static void authenticates_as_rfc_4231_says(void **state) {
+TEST(authenticates_as_rfc_4231_says) {
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         unsigned char key[256], data[256], code[RT_SHA256_BYTES];
         struct rt_hmac hmac;
@@ -58,7 +58,7 @@ static void authenticates_as_rfc_4231_says(void **state) {
     }
 }
 
-static void takes_a_key_that_counts(void **state) {
+TEST(takes_a_key_that_counts) {
     unsigned char key[25], data[50], code[RT_SHA256_BYTES];
     struct rt_hmac hmac;
     for (int i = 0; i < 25; i++) key[i] = (unsigned char)(i + 1);
@@ -69,7 +69,7 @@ static void takes_a_key_that_counts(void **state) {
     check_hex(code, "82558a389a443c0ea4cc819899f2083a85f0faa3e578f8077a2e3ff46729665b");
 }
 
-static void hashes_across_blocks(void **state) {
+TEST(hashes_across_blocks) {
     static const struct {
         struct bytes data;
         const char *digest;
@@ -90,7 +90,7 @@ static void hashes_across_blocks(void **state) {
     }
 }
 
-static void compares_all_bytes(void **state) {
+TEST(compares_all_bytes) {
     unsigned char a[RT_SHA256_BYTES] = {0}, b[RT_SHA256_BYTES] = {0};
     assert_true(rt_same_secret(a, b, sizeof a));
     for (size_t i = 0; i < sizeof a; i++) {
@@ -102,11 +102,5 @@ static void compares_all_bytes(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(authenticates_as_rfc_4231_says),
-        cmocka_unit_test(takes_a_key_that_counts),
-        cmocka_unit_test(hashes_across_blocks),
-        cmocka_unit_test(compares_all_bytes),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return run_all_tests("hmac", NULL, NULL);
 }

@@ -27,7 +27,7 @@ static void refuse(const char *text, const char *expected) {
     if (strcmp(why.text, expected) != 0) fail_msg("%s gives '%s', not '%s'", text, why.text, expected);
 }
 
-static void reads_values_in_order(void **state) {
+TEST(reads_values_in_order) {
     struct rt_reason why;
     struct rt_json_document *document =
         parse(" {\"a\": [1, -2, 3.5e1],\n  \"b\": {\"x\": null, \"y\": true}, \"\": \"t\\u00e9xt\"} ", &why);
@@ -53,7 +53,7 @@ static void reads_values_in_order(void **state) {
     rt_json_free(document);
 }
 
-static void integers_are_exact(void **state) {
+TEST(integers_are_exact) {
     struct rt_reason why;
     struct rt_json_document *document = parse("[9223372036854775807, -9223372036854775808, 9007199254740993]", &why);
     const struct rt_json *v = rt_json_root(document)->first;
@@ -65,7 +65,7 @@ static void integers_are_exact(void **state) {
     refuse("[1,\n -9223372036854775809]", "line 2, column 2: integer does not fit in 64 bits");
 }
 
-static void malformed_text_is_refused_with_its_place(void **state) {
+TEST(malformed_text_is_refused_with_its_place) {
     refuse("", "line 1, column 1: text ends where a value is expected");
     refuse("{\"a\":1,}", "line 1, column 8: key expected");
     refuse("[1,]", "line 1, column 4: value expected");
@@ -89,7 +89,7 @@ static void malformed_text_is_refused_with_its_place(void **state) {
     refuse("{\"k\":1,\n\"j\":2,\"k\":3}", "line 2, column 11: key \"k\" is given twice");
 }
 
-static void numbers_of_python_are_null_where_they_may_be(void **state) {
+TEST(numbers_of_python_are_null_where_they_may_be) {
     static const char text[] = "{\"limit\": [0.0, Infinity, -Infinity, NaN], \"least\": -1}", cut[] = "[-Infinit";
     struct rt_reason why;
     struct rt_json_document *document = rt_json_parse_python(text, sizeof text - 1, &why);
@@ -105,7 +105,7 @@ static void numbers_of_python_are_null_where_they_may_be(void **state) {
     refuse("[NaN]", "line 1, column 2: value expected");
 }
 
-static void duplicates_among_many_keys_are_found(void **state) {
+TEST(duplicates_among_many_keys_are_found) {
     static char text[40000];
     size_t used = 1;
     text[0] = '{';
@@ -117,7 +117,7 @@ static void duplicates_among_many_keys_are_found(void **state) {
     refuse(text, "line 2, column 10: key \"key500\" is given twice");
 }
 
-static void depth_is_limited(void **state) {
+TEST(depth_is_limited) {
     char text[200000];
     memset(text, '[', 64), memset(text + 64, ']', 64), text[128] = 0;
     accept(text);
@@ -130,7 +130,7 @@ static void depth_is_limited(void **state) {
 static const char sample[] =
     "{\"format\":1,\"a b\":[true,null,-1.5e-3,\"\\ud83d\\ude00\\u0000\\\"\",{}],\"n\":{\"m\":[]}}";
 
-static void every_truncation_is_refused(void **state) {
+TEST(every_truncation_is_refused) {
     struct rt_reason why;
     accept(sample);
     for (size_t n = 0; n < sizeof sample - 1; n++) {
@@ -141,7 +141,7 @@ static void every_truncation_is_refused(void **state) {
     }
 }
 
-static void every_changed_byte_ends(void **state) {
+TEST(every_changed_byte_ends) {
     struct rt_reason why;
     char copy[sizeof sample];
     for (size_t i = 0; i < sizeof sample - 1; i++)
@@ -169,7 +169,7 @@ static void write_sample(struct rt_json_writer *w) {
     rt_json_close(w, '}');
 }
 
-static void writes_lines_and_inline(void **state) {
+TEST(writes_lines_and_inline) {
     struct rt_json_writer w;
     struct rt_reason why;
     write_sample(&w);
@@ -181,7 +181,7 @@ static void writes_lines_and_inline(void **state) {
 }
 
 /* Names of models are bytes: all of them come back, also those that are not UTF-8. */
-static void strings_round_trip(void **state) {
+TEST(strings_round_trip) {
     static const char *const strings[] = {"",
                                           "plain",
                                           "\x80\xff\xc3",
@@ -203,7 +203,7 @@ static void strings_round_trip(void **state) {
     }
 }
 
-static void reals_round_trip(void **state) {
+TEST(reals_round_trip) {
     static const double reals[] = {0.1, 1e300, 5e-324, 1.0 / 3, 123456789.123456789, -0.0, 1e22};
     for (size_t i = 0; i < sizeof reals / sizeof *reals; i++) {
         struct rt_json_writer w;
@@ -220,7 +220,7 @@ static void reals_round_trip(void **state) {
     }
 }
 
-static void misuse_is_an_error_at_the_end(void **state) {
+TEST(misuse_is_an_error_at_the_end) {
     struct rt_reason why;
     struct rt_json_writer w;
     rt_json_start(&w); /* nothing */
@@ -245,7 +245,7 @@ static void misuse_is_an_error_at_the_end(void **state) {
     rt_json_discard(&w);
 }
 
-static void files_are_read_only_if_regular(void **state) {
+TEST(files_are_read_only_if_regular) {
     struct rt_reason why;
     assert_null(rt_json_read("/dev/zero", &why));
     assert_int_equal(why.kind, RT_REASON_SYSTEM);
@@ -255,20 +255,5 @@ static void files_are_read_only_if_regular(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(reads_values_in_order),
-        cmocka_unit_test(integers_are_exact),
-        cmocka_unit_test(malformed_text_is_refused_with_its_place),
-        cmocka_unit_test(numbers_of_python_are_null_where_they_may_be),
-        cmocka_unit_test(duplicates_among_many_keys_are_found),
-        cmocka_unit_test(depth_is_limited),
-        cmocka_unit_test(every_truncation_is_refused),
-        cmocka_unit_test(every_changed_byte_ends),
-        cmocka_unit_test(writes_lines_and_inline),
-        cmocka_unit_test(strings_round_trip),
-        cmocka_unit_test(reals_round_trip),
-        cmocka_unit_test(misuse_is_an_error_at_the_end),
-        cmocka_unit_test(files_are_read_only_if_regular),
-    };
-    return cmocka_run_group_tests_name("json", tests, NULL, NULL);
+    return run_all_tests("json", NULL, NULL);
 }

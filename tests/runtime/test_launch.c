@@ -10,7 +10,7 @@
 
 /* Results */
 
-static void one_rank_prints_a_summary(void **state) {
+TEST(one_rank_prints_a_summary) {
     struct result result = RUN(ALONE, 1, INPUTS);
     assert_ok(&result);
     assert_non_null(strstr(result.out, "y f32 [2, 5]: 6.56313 -0.562625 "));
@@ -18,7 +18,7 @@ static void one_rank_prints_a_summary(void **state) {
     assert_non_null(strstr(result.out, "a.z i64 []: 7 (mean 7)"));
 }
 
-static void threads_and_processes_print_the_same(void **state) {
+TEST(threads_and_processes_print_the_same) {
     for (int ranks = 1; ranks <= 4; ranks++) {
         struct result threads = RUN(ALONE, ranks, INPUTS, "--comm", "loopback");
         struct result processes = RUN(LAUNCHED, ranks, INPUTS);
@@ -28,7 +28,7 @@ static void threads_and_processes_print_the_same(void **state) {
     }
 }
 
-static void outputs_are_written_under_safe_names(void **state) {
+TEST(outputs_are_written_under_safe_names) {
     char out[64], text[2048];
     in_directory(out, sizeof out, "new/outputs");
     struct result result = RUN(LAUNCHED, 2, INPUTS, "--output-dir", out);
@@ -40,7 +40,7 @@ static void outputs_are_written_under_safe_names(void **state) {
     assert_non_null(strstr(text + 10, "'descr': '<i8'"));
 }
 
-static void json_reports_times_and_memory(void **state) {
+TEST(json_reports_times_and_memory) {
     struct result result = RUN(LAUNCHED, 2, INPUTS, "--json", "--repeat", "3", "--warmup=1", "--threads", "1");
     assert_ok(&result);
     assert_non_null(strstr(result.out, "{\"format\": 1, \"ranks\": 2, \"threads\": 1, \"step_ms\": {\"min\": "));
@@ -49,7 +49,7 @@ static void json_reports_times_and_memory(void **state) {
 
 /* Usage and data */
 
-static void options_are_checked(void **state) {
+TEST(options_are_checked) {
     struct result result = RUN(ALONE, 1, "--help");
     assert_ok(&result);
     assert_non_null(strstr(result.out, "--output-dir"));
@@ -69,7 +69,7 @@ static void options_are_checked(void **state) {
     assert_non_null(strstr(result.err, "help: see --help"));
 }
 
-static void inputs_are_checked(void **state) {
+TEST(inputs_are_checked) {
     struct result result = RUN(LAUNCHED, 2, "--input", x_option);
     assert_error(&result, 2, "needs --input ids=FILE (i64 [3])");
     result = RUN(LAUNCHED, 2, INPUTS, "--input", bad_option);
@@ -85,7 +85,7 @@ static void inputs_are_checked(void **state) {
     assert_error(&result, 6, "not a regular file");
 }
 
-static void ranks_must_be_what_was_generated(void **state) {
+TEST(ranks_must_be_what_was_generated) {
     struct result result = RUN(ALONE, 3, INPUTS);
     assert_error(
         &result, 8,
@@ -98,7 +98,7 @@ static void ranks_must_be_what_was_generated(void **state) {
     assert_error(&result, 8, "started with 4");
 }
 
-static void results_that_cannot_be_written_are_an_error(void **state) {
+TEST(results_that_cannot_be_written_are_an_error) {
     struct result result = RUN(LAUNCHED, 2, INPUTS, "--output-dir", "/dev/full/x");
     assert_error(&result, 6, "error[E0611]");
     char out[64];
@@ -107,7 +107,7 @@ static void results_that_cannot_be_written_are_an_error(void **state) {
     assert_error(&result, 6, "error[E0611]");
 }
 
-static void nothing_to_start_is_refused(void **state) {
+TEST(nothing_to_start_is_refused) {
     const struct rt_launch nothing = {.ranks = 1};
     const struct rt_launch_command no_words = {.arguments = (const char *const[]){NULL}};
     assert_int_equal(rt_launch(NULL), 2);
@@ -118,17 +118,6 @@ static void nothing_to_start_is_refused(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(one_rank_prints_a_summary),
-        cmocka_unit_test(threads_and_processes_print_the_same),
-        cmocka_unit_test(outputs_are_written_under_safe_names),
-        cmocka_unit_test(json_reports_times_and_memory),
-        cmocka_unit_test(options_are_checked),
-        cmocka_unit_test(inputs_are_checked),
-        cmocka_unit_test(ranks_must_be_what_was_generated),
-        cmocka_unit_test(results_that_cannot_be_written_are_an_error),
-        cmocka_unit_test(nothing_to_start_is_refused),
-    };
     if (!getenv("TINY_PROGRAM")) return 77;
-    return cmocka_run_group_tests_name("launch", tests, make_files, remove_files);
+    return run_all_tests("launch", make_files, remove_files);
 }

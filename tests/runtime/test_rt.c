@@ -51,7 +51,7 @@ static int step_case(struct rank_context *context) {
     return 0;
 }
 
-static void steps_give_what_plain_loops_give(void **state) {
+TEST(steps_give_what_plain_loops_give) {
     for (int transport = SELF; transport < TRANSPORTS; transport++)
         for (int shards = 1; shards <= 6; shards++) /* six: one rank has no column */
             for (int units = 1; units <= 2; units++) {
@@ -62,7 +62,7 @@ static void steps_give_what_plain_loops_give(void **state) {
 }
 
 /* A segment too small for the program: its communicated tensors are staged instead. */
-static void steps_work_without_symmetric_memory(void **state) {
+TEST(steps_work_without_symmetric_memory) {
     const struct run run = {3, 1, {5, 0, 0}};
     assert_int_equal(run_ranks(LOOPBACK, 3, 0, step_case, &run), 0);
 }
@@ -84,7 +84,7 @@ static int failing_step_case(struct rank_context *context) {
     return 0;
 }
 
-static void a_failing_rank_fails_the_step_everywhere(void **state) {
+TEST(a_failing_rank_fails_the_step_everywhere) {
     for (int rank = 0; rank < 3; rank++) {
         const struct run run = {3, 1, {12, rank, 0}};
         assert_int_equal(run_ranks(LOOPBACK, 3, 512, failing_step_case, &run), 0);
@@ -121,7 +121,7 @@ static int run_threads(struct threads_job *job, int shards, int world) {
                           thread_case, job);
 }
 
-static void ranks_run_as_threads_of_the_caller(void **state) {
+TEST(ranks_run_as_threads_of_the_caller) {
     for (int shards = 1; shards <= 3; shards++)
         for (int units = 0; units <= 2; units++) {
             struct threads_job job = {.failing = -1, .own = -1};
@@ -130,7 +130,7 @@ static void ranks_run_as_threads_of_the_caller(void **state) {
         }
 }
 
-static void threads_report_the_rank_that_failed_first(void **state) {
+TEST(threads_report_the_rank_that_failed_first) {
     struct threads_job job = {.failing = 1, .own = -1};
     assert_int_equal(run_threads(&job, 3, 0), RT_ERROR_INPUT);
     assert_string_equal(rt_error(NULL), "rank 1: index 12 is out of range");
@@ -168,11 +168,11 @@ static int other_program_case(struct rank_context *context) {
     return 0;
 }
 
-static void ranks_of_another_program_are_refused(void **state) {
+TEST(ranks_of_another_program_are_refused) {
     assert_int_equal(run_ranks(LOOPBACK, 3, 512, other_program_case, NULL), 0);
 }
 
-static void programs_that_do_not_fit_are_refused(void **state) {
+TEST(programs_that_do_not_fit_are_refused) {
     struct rt_program program;
     tiny_program(&program, 1);
     program.format = 99;
@@ -209,7 +209,7 @@ static void flip_byte(const char *path, off_t at) {
     close(fd);
 }
 
-static void changed_weights_are_refused(void **state) {
+TEST(changed_weights_are_refused) {
     struct rt_program program;
     char path[64];
     tiny_program(&program, 1);
@@ -235,7 +235,7 @@ static void put_location(const char *text) {
     assert_true(rt_file_write(path, &(struct rt_piece){text, strlen(text)}, 1, &why));
 }
 
-static void malformed_locations_are_refused(void **state) {
+TEST(malformed_locations_are_refused) {
     struct rt_program program;
     tiny_program(&program, 1);
     put_location("{\"format\":1,");
@@ -250,7 +250,7 @@ static void malformed_locations_are_refused(void **state) {
 }
 
 /* What location.json says of the number of ranks of a program of two shards. */
-static void the_default_number_of_ranks_is_a_multiple_of_a_unit(void **state) {
+TEST(the_default_number_of_ranks_is_a_multiple_of_a_unit) {
     static const struct {
         const char *text;
         int64_t ranks; /* 0: refused */
@@ -288,7 +288,7 @@ static void the_default_number_of_ranks_is_a_multiple_of_a_unit(void **state) {
     tiny_write(directory);
 }
 
-static void weights_outside_of_file_or_arena_are_refused(void **state) {
+TEST(weights_outside_of_file_or_arena_are_refused) {
     struct rt_program program;
     struct rt_weight weights[2];
     tiny_program(&program, 1);
@@ -347,7 +347,7 @@ static int strided_case(struct rank_context *context) {
     return 0;
 }
 
-static void strided_cuts_are_loaded(void **state) {
+TEST(strided_cuts_are_loaded) {
     assert_int_equal(run_ranks(LOOPBACK, 2, 0, strided_case, NULL), 0);
 }
 
@@ -411,7 +411,7 @@ static int packed_case(struct rank_context *context) {
     return 0;
 }
 
-static void weights_are_packed(void **state) {
+TEST(weights_are_packed) {
     assert_int_equal(run_ranks(LOOPBACK, 2, 512, packed_case, NULL), 0);
 }
 
@@ -450,7 +450,7 @@ static int redistribution_case(struct rank_context *context) {
     return 0;
 }
 
-static void redistribution_handles_every_cut(void **state) {
+TEST(redistribution_handles_every_cut) {
     for (int ranks = 1; ranks <= 5; ranks++)
         assert_int_equal(run_ranks(LOOPBACK, ranks, 512, redistribution_case, NULL), 0);
 }
@@ -541,7 +541,7 @@ static int exchange_case(struct rank_context *context) {
     return 0;
 }
 
-static void exchanges_give_what_is_wanted(void **state) {
+TEST(exchanges_give_what_is_wanted) {
     for (int transport = SELF; transport < TRANSPORTS; transport++)
         for (int ranks = 1; ranks <= 5; ranks++) /* five: some ranks have nothing of an extent of 4 */
             if (transport != SELF || ranks == 1)
@@ -565,22 +565,5 @@ static int remove_directory(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(steps_give_what_plain_loops_give),
-        cmocka_unit_test(steps_work_without_symmetric_memory),
-        cmocka_unit_test(a_failing_rank_fails_the_step_everywhere),
-        cmocka_unit_test(ranks_run_as_threads_of_the_caller),
-        cmocka_unit_test(threads_report_the_rank_that_failed_first),
-        cmocka_unit_test(ranks_of_another_program_are_refused),
-        cmocka_unit_test(programs_that_do_not_fit_are_refused),
-        cmocka_unit_test(changed_weights_are_refused),
-        cmocka_unit_test(malformed_locations_are_refused),
-        cmocka_unit_test(the_default_number_of_ranks_is_a_multiple_of_a_unit),
-        cmocka_unit_test(weights_outside_of_file_or_arena_are_refused),
-        cmocka_unit_test(strided_cuts_are_loaded),
-        cmocka_unit_test(weights_are_packed),
-        cmocka_unit_test(redistribution_handles_every_cut),
-        cmocka_unit_test(exchanges_give_what_is_wanted),
-    };
-    return cmocka_run_group_tests_name("rt", tests, make_directory, remove_directory);
+    return run_all_tests("rt", make_directory, remove_directory);
 }

@@ -90,7 +90,7 @@ static bool visit(void *context, int64_t from, int64_t to, int64_t count, struct
     return true;
 }
 
-static void finds_what_two_regions_have_in_common(void **state) {
+TEST(finds_what_two_regions_have_in_common) {
     static int a_places[ELEMENTS], b_places[ELEMENTS];
     static struct visits visits;
     srand(1);
@@ -111,7 +111,7 @@ static void finds_what_two_regions_have_in_common(void **state) {
     }
 }
 
-static void mirrored_cuts_have_equal_shares(void **state) {
+TEST(mirrored_cuts_have_equal_shares) {
     const int64_t dims[] = {12};
     const struct rt_region_cut refused[] = {{0, -1, 1, 0, 2}, {0, -3, 1, 0, 2},        {0, -2, 1, 0, 4},
                                             {0, -2, 4, 0, 2}, {0, INT64_MIN, 1, 0, 1}, {0, 0, 1, 0, 1}};
@@ -124,7 +124,7 @@ static void mirrored_cuts_have_equal_shares(void **state) {
     assert_int_equal(region.dim[0].length, 2);
 }
 
-static void a_scalar_is_one_run(void **state) {
+TEST(a_scalar_is_one_run) {
     static struct visits visits;
     struct rt_reason why;
     const struct rt_region scalar = rt_region_whole(NULL, 0);
@@ -134,7 +134,7 @@ static void a_scalar_is_one_run(void **state) {
     assert_int_equal(visits.b_of_a[0], 0);
 }
 
-static void refuses_what_is_no_cut(void **state) {
+TEST(refuses_what_is_no_cut) {
     static const struct rt_region_cut wrong[] = {
         {-1, 1, 1, 0, 2},        {2, 1, 1, 0, 2},
         {0, 0, 1, 0, 2},         {0, 1, 0, 0, 2},
@@ -154,11 +154,5 @@ static void refuses_what_is_no_cut(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(finds_what_two_regions_have_in_common),
-        cmocka_unit_test(mirrored_cuts_have_equal_shares),
-        cmocka_unit_test(a_scalar_is_one_run),
-        cmocka_unit_test(refuses_what_is_no_cut),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return run_all_tests("runs", NULL, NULL);
 }

@@ -49,14 +49,14 @@ static void refuse_npy(const char *dict, size_t data, const char *expected) {
     if (!strstr(why.text, expected)) fail_msg("%s gives '%s', not '%s'", dict, why.text, expected);
 }
 
-static void npy_versions_and_spellings(void **state) {
+TEST(npy_versions_and_spellings) {
     accept_npy(1, "{'descr': '<f4', 'fortran_order': False, 'shape': (2, 3), }  \n", 24, RT_F32, 2, (int64_t[]){2, 3});
     accept_npy(2, "{\"shape\":(3,),\"fortran_order\":False,\"descr\":\"<i8\"}\n", 24, RT_I64, 1, (int64_t[]){3});
     accept_npy(3, "{'descr': '|V2', 'fortran_order': False, 'shape': ()}\n", 2, RT_BF16, 0, NULL);
     accept_npy(1, "{'descr': '|b1', 'fortran_order': False, 'shape': (0, 7L), }\n", 0, RT_BOOL, 2, (int64_t[]){0, 7});
 }
 
-static void npy_refusals(void **state) {
+TEST(npy_refusals) {
     refuse_npy("{'descr': '<f4', 'fortran_order': True, 'shape': (2, 3), }", 24, "Fortran order");
     refuse_npy("{'descr': '>f4', 'fortran_order': False, 'shape': (2, 3), }", 24, "big-endian");
     refuse_npy("{'descr': '<c8', 'fortran_order': False, 'shape': (2, 3), }", 48, "'<c8' is not supported");
@@ -74,7 +74,7 @@ static void npy_refusals(void **state) {
     refuse_npy("{'descr': '<f4', 'fortran_order': 0, 'shape': (1,)}", 4, "fortran_order");
 }
 
-static void npy_survives_every_truncation_and_byte(void **state) {
+TEST(npy_survives_every_truncation_and_byte) {
     unsigned char file[512];
     struct rt_tensor tensor;
     struct rt_reason why;
@@ -95,7 +95,7 @@ static void npy_survives_every_truncation_and_byte(void **state) {
         }
 }
 
-static void npy_files_round_trip(void **state) {
+TEST(npy_files_round_trip) {
     char path[] = "/tmp/rankc-npy-XXXXXX";
     struct rt_tensor tensor;
     struct rt_reason why;
@@ -148,7 +148,7 @@ static bool parse_pb(struct rt_tensor *tensor, const char *bytes, size_t count, 
         if (!strstr(why_.text, expected)) fail_msg("'%s', not '%s'", why_.text, expected);                             \
     } while (0)
 
-static void tensor_pb_encodings(void **state) {
+TEST(tensor_pb_encodings) {
     struct rt_tensor t;
     /* dims one by one, raw data */
     ACCEPT_PB(&t, TAG(1, 0), 1, TAG(1, 0), 2, TAG(2, 0), 5, TAG(9, 2), 4, 1, 0, (char)0xff, (char)0xff, TAG(8, 2), 1,
@@ -179,7 +179,7 @@ static void tensor_pb_encodings(void **state) {
     rt_tensor_free(&t);
 }
 
-static void tensor_pb_refusals(void **state) {
+TEST(tensor_pb_refusals) {
     REFUSE_PB("no data_type", TAG(1, 0), 1);
     REFUSE_PB("data_type 8 is not supported", TAG(2, 0), 8);
     REFUSE_PB("malformed protobuf", TAG(2, 3), 1);
@@ -197,7 +197,7 @@ static void tensor_pb_refusals(void **state) {
     REFUSE_PB("more than 8", TAG(2, 0), 7, TAG(1, 2), 9, 1, 1, 1, 1, 1, 1, 1, 1, 1);
 }
 
-static void tensor_pb_survives_every_truncation_and_byte(void **state) {
+TEST(tensor_pb_survives_every_truncation_and_byte) {
     static const char file[] = {TAG(1, 2), 2,          2, 1,         TAG(2, 0), 7,   TAG(7, 2), 3,
                                 1,         (char)0x96, 1, TAG(8, 2), 2,         'i', 'd'};
     struct rt_tensor tensor;
@@ -218,7 +218,7 @@ static void tensor_pb_survives_every_truncation_and_byte(void **state) {
 
 /* Element types */
 
-static void halves_survive_f32(void **state) {
+TEST(halves_survive_f32) {
     for (uint32_t bits = 0; bits < 0x10000; bits++) {
         const uint16_t half = (uint16_t)bits;
         const bool f16_nan = (half & 0x7c00) == 0x7c00 && (half & 0x3ff), bf16_nan = (half & 0x7fff) > 0x7f80;
@@ -232,7 +232,7 @@ static void halves_survive_f32(void **state) {
 
 /* Halfway between neighbours goes to the even one, a hair beside it to the nearer one: also from f64 and integers.
  */
-static void conversions_round_once(void **state) {
+TEST(conversions_round_once) {
     static const struct {
         double value;
         uint16_t f16, bf16;
@@ -260,7 +260,7 @@ static void conversions_round_once(void **state) {
     assert_int_equal(rt_bf16_to_f32(half) == 258 * 0x1p54f, 1);
 }
 
-static void conversions_between_kinds(void **state) {
+TEST(conversions_between_kinds) {
     static const double reals[] = {-1.9, 300, (double)NAN, -1e30, 1e30, 0.5, (double)INFINITY};
     int8_t small[7];
     uint64_t large[7];
@@ -291,7 +291,7 @@ static void conversions_between_kinds(void **state) {
     }
 }
 
-static void types_have_names(void **state) {
+TEST(types_have_names) {
     for (int t = 0; t < RT_DTYPE_COUNT; t++) {
         assert_int_equal(rt_dtype_by_name(rt_dtypes[t].name), t);
         assert_int_equal(rt_dtype_by_onnx(rt_dtypes[t].onnx), t);
@@ -303,7 +303,7 @@ static void types_have_names(void **state) {
 /* Cuts */
 
 /* Every index is in one part, larger parts come first, and parts differ by at most one grain. */
-static void cuts_cover_larger_first(void **state) {
+TEST(cuts_cover_larger_first) {
     for (int64_t grains = 0; grains < 20; grains++)
         for (int64_t grain = 1; grain < 4; grain++)
             for (int64_t blocks = 1; blocks < 4; blocks++)
@@ -324,7 +324,7 @@ static void cuts_cover_larger_first(void **state) {
     assert_true(rt_cut_start(&drawn, 1) == 6 && rt_cut_length(&drawn, 0) == 6 && rt_cut_length(&drawn, 2) == 3);
 }
 
-static void hashes_are_those_of_xxhsum(void **state) {
+TEST(hashes_are_those_of_xxhsum) {
     char hex[RT_HASH_HEX], pieces[RT_HASH_HEX];
     struct rt_hash hash;
     rt_hash_bytes("", 0, hex);
@@ -344,20 +344,5 @@ static void hashes_are_those_of_xxhsum(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(npy_versions_and_spellings),
-        cmocka_unit_test(npy_refusals),
-        cmocka_unit_test(npy_survives_every_truncation_and_byte),
-        cmocka_unit_test(npy_files_round_trip),
-        cmocka_unit_test(tensor_pb_encodings),
-        cmocka_unit_test(tensor_pb_refusals),
-        cmocka_unit_test(tensor_pb_survives_every_truncation_and_byte),
-        cmocka_unit_test(halves_survive_f32),
-        cmocka_unit_test(conversions_round_once),
-        cmocka_unit_test(conversions_between_kinds),
-        cmocka_unit_test(types_have_names),
-        cmocka_unit_test(cuts_cover_larger_first),
-        cmocka_unit_test(hashes_are_those_of_xxhsum),
-    };
-    return cmocka_run_group_tests_name("tensors", tests, NULL, NULL);
+    return run_all_tests("tensors", NULL, NULL);
 }

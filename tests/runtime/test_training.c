@@ -13,7 +13,7 @@
 /* Philox */
 
 /* kat_vectors of Random123 1.14. */
-static void philox_gives_the_known_answers(void **state) {
+TEST(philox_gives_the_known_answers) {
     static const struct {
         struct rt_philox counter;
         uint32_t low, high;
@@ -35,7 +35,7 @@ static void philox_gives_the_known_answers(void **state) {
     }
 }
 
-static void open_interval_has_no_ends(void **state) {
+TEST(open_interval_has_no_ends) {
     assert_true(rt_philox_open(0, 0) > 0);
     assert_true(rt_philox_open(0xffffffff, 0xffffffff) < 1);
     assert_true(rt_philox_open(0, 0x80000000) > 0.5 && rt_philox_open(0xffffffff, 0x7fffffff) < 0.5);
@@ -44,7 +44,7 @@ static void open_interval_has_no_ends(void **state) {
 /* Initial values */
 
 /* Of key 0, elements 0 and 1 come from the known answer above: u = 0.8805202..., v = 0.6054818...; Box and Muller. */
-static void initial_values_are_those_of_the_formula(void **state) {
+TEST(initial_values_are_those_of_the_formula) {
     const struct rt_init uniform = {RT_INIT_UNIFORM, 0, 1, 0}, normal = {RT_INIT_NORMAL, 0, 1, 0},
                          constant = {RT_INIT_CONSTANT, 0.25, 0, 0};
     double got[2];
@@ -57,7 +57,7 @@ static void initial_values_are_those_of_the_formula(void **state) {
     assert_true(single[0] == 0.25f && single[2] == 0.25f);
 }
 
-static void an_element_is_the_same_whoever_asks(void **state) {
+TEST(an_element_is_the_same_whoever_asks) {
     const struct rt_init normal = {RT_INIT_NORMAL, 1, 2, 77};
     double all[1000], part[1000];
     rt_init_fill(&normal, 0, 1000, all, RT_F64);
@@ -69,7 +69,7 @@ static void an_element_is_the_same_whoever_asks(void **state) {
 }
 
 /* Mean and variance of a million elements: within five standard errors. */
-static void initial_values_have_their_moments(void **state) {
+TEST(initial_values_have_their_moments) {
     enum { N = 1000000 };
     const struct rt_init inits[] = {{RT_INIT_NORMAL, 3, 0.5, 1}, {RT_INIT_UNIFORM, -1, 2, 2}};
     const double mean[] = {3, 0.5}, variance[] = {0.25, 0.75}, fourth[] = {2, 0.8}; /* fourth: of (x^2 - 1), scaled */
@@ -86,7 +86,7 @@ static void initial_values_have_their_moments(void **state) {
 
 /* Samples */
 
-static void an_epoch_has_every_sample_once(void **state) {
+TEST(an_epoch_has_every_sample_once) {
     bool seen[300];
     for (int64_t samples = 1; samples <= 300; samples++)
         for (int64_t epoch = 0; epoch < 3; epoch++) {
@@ -101,14 +101,14 @@ static void an_epoch_has_every_sample_once(void **state) {
         }
 }
 
-static void without_shuffling_samples_are_in_order(void **state) {
+TEST(without_shuffling_samples_are_in_order) {
     const struct rt_sampler sampler = {7, false, 0};
     for (int64_t i = 0; i < 30; i++) assert_int_equal(rt_sampler_at(&sampler, i), i % 7);
 }
 
 /* All orders of four samples come as often: chi-square with 23 degrees of freedom stays below 49.7 in 99.9% of
  * cases. */
-static void all_orders_are_alike(void **state) {
+TEST(all_orders_are_alike) {
     const int epochs = 24000;
     int count[256] = {0}, orders = 0;
     double chi = 0;
@@ -128,7 +128,7 @@ static void all_orders_are_alike(void **state) {
     assert_true(chi < 49.7);
 }
 
-static void huge_data_needs_no_memory(void **state) {
+TEST(huge_data_needs_no_memory) {
     const struct rt_sampler sampler = {INT64_C(1) << 60, true, 1};
     int64_t before = -1;
     for (int64_t i = 0; i < 1000; i++) {
@@ -140,7 +140,7 @@ static void huge_data_needs_no_memory(void **state) {
 
 /* Schedules */
 
-static void schedules_end_where_they_say(void **state) {
+TEST(schedules_end_where_they_say) {
     const struct rt_lr_schedule cosine = {RT_LR_SCHEDULE_COSINE, 10, 100, 0.1},
                                 linear = {RT_LR_SCHEDULE_LINEAR, 0, 4, 0},
                                 constant = {RT_LR_SCHEDULE_CONSTANT, 2, 0, 0};
@@ -166,7 +166,7 @@ static void refuse(const char *header, size_t data, const char *expected) {
     free(text);
 }
 
-static void bad_files_are_refused(void **state) {
+TEST(bad_files_are_refused) {
     struct rt_safetensors file;
     struct rt_reason why;
     assert_false(rt_safetensors_parse(&file, "\xff\xff\xff\xff\0\0\0\0{}", 10, &why));
@@ -192,7 +192,7 @@ static void put_note(struct rt_json_writer *w, const void *context) {
     rt_json_put_text(w, context);
 }
 
-static void what_is_written_reads_back(void **state) {
+TEST(what_is_written_reads_back) {
     const struct rt_safetensor tensors[] = {
         {.name = "w\"\xc3\xa9", .dtype = RT_F32, .ndim = 2, .dims = {2, 3}, .bytes = 24},
         {.name = "none", .dtype = RT_F16, .ndim = 1, .dims = {0}, .bytes = 0},
@@ -217,19 +217,5 @@ static void what_is_written_reads_back(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(philox_gives_the_known_answers),
-        cmocka_unit_test(open_interval_has_no_ends),
-        cmocka_unit_test(initial_values_are_those_of_the_formula),
-        cmocka_unit_test(an_element_is_the_same_whoever_asks),
-        cmocka_unit_test(initial_values_have_their_moments),
-        cmocka_unit_test(an_epoch_has_every_sample_once),
-        cmocka_unit_test(without_shuffling_samples_are_in_order),
-        cmocka_unit_test(all_orders_are_alike),
-        cmocka_unit_test(huge_data_needs_no_memory),
-        cmocka_unit_test(schedules_end_where_they_say),
-        cmocka_unit_test(bad_files_are_refused),
-        cmocka_unit_test(what_is_written_reads_back),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return run_all_tests("training", NULL, NULL);
 }

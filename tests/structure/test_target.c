@@ -99,7 +99,7 @@ static const struct target mine = {.name = "mine",
                                    .copy = "my_copy(",
                                    .device = "my_device"};
 
-static void test_a_target_is_one_struct(void **state) {
+TEST(test_a_target_is_one_struct) {
     struct program program = make_program(&pool, &mine);
     const char *source = text_of(&pool, &program, "rank_1.mine");
     text_of(&pool, &program, "rank_0.mine");
@@ -138,7 +138,7 @@ static bool names_template(const struct target *target, const char *path) {
     return false;
 }
 
-static void test_every_template_has_a_target(void **state) {
+TEST(test_every_template_has_a_target) {
     for (const struct embedded *template = embedded; template->path; template ++) {
         bool named = !strcmp(template->path, "page/plan.html.in") || /* frontend/cli/show/show.c */
                      !strcmp(template->path, "rank.in");             /* codegen/rank.c */
@@ -148,7 +148,7 @@ static void test_every_template_has_a_target(void **state) {
 }
 
 /* Lines that can be broken are, and members that are zero are left out. */
-static void test_layout(void **state) {
+TEST(test_layout) {
     for (int t = 0; targets[t]; t++) {
         const struct program program = make_program(&pool, targets[t]);
         for (int i = 0; i < program.files.n; i++) {
@@ -162,7 +162,7 @@ static void test_layout(void **state) {
     }
 }
 
-static void test_templates_are_c(void **state) {
+TEST(test_templates_are_c) {
     char dir[] = "/tmp/rankc-templates-XXXXXX";
     assert_non_null(mkdtemp(dir));
     struct program program = make_program(&pool, &target_c);
@@ -182,14 +182,8 @@ static void test_templates_are_c(void **state) {
 }
 
 int main(int argc, char **argv) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_a_target_is_one_struct),
-        cmocka_unit_test(test_layout),
-        cmocka_unit_test(test_every_template_has_a_target),
-        cmocka_unit_test(test_templates_are_c),
-    };
     if (argc != 3) return 2;
     compiler = argv[1];
     runtime_include = argv[2];
-    return cmocka_run_group_tests(tests, open_pool, close_pool);
+    return run_all_tests("target", open_pool, close_pool);
 }
