@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "codegen/held.h"
 #include "codegen/text/names.h"
 #include "codegen/remarks.h"
 #include "ir/base/map.h"
@@ -566,6 +567,19 @@ static void put_updates(struct function *step, const struct segment *segment) {
     }
 }
 
+/* Begins the group of a stretch, in which launches are held; ends that of the stretch before. */
+static void put_group(struct function *step, int *current, int group) {
+    if (group == HELD_ANY || group == *current) return;
+    if (group > HELD_NONE)
+        strbuf_printf(&step->body,
+                      "%s// Held until rt_release: one launch for all calls of a function\nRT_TRY(rt_hold(rt));\n",
+                      step->body.length ? "\n" : "");
+    else
+        strbuf_puts(&step->body, "\nRT_TRY(rt_release(rt));\n");
+    *current = group;
+    step->said = NULL;
+}
+
 /* A source being generated. */
 struct writer {
     const struct rankplan *plan;
@@ -590,7 +604,10 @@ static void write_segment(struct writer *writer, int index) {
     struct tmpl_env *env = tmpl_entry(writer->env, "segments");
     struct stretches stretches;
     layers_find(writer->plan, source, first, source->segment_end[index], &stretches);
+    const int *groups = held_find(writer->plan, source, &stretches);
+    int group = HELD_NONE;
     VEC_EACH(&stretches.all, s, const struct stretch *stretch) {
+        put_group(&step, &group, groups[s]);
         if (stretch->times == 1) {
             put_node_comment(&step, stretch->first);
             put_call(&step, stretch->first);
@@ -600,6 +617,7 @@ static void write_segment(struct writer *writer, int index) {
             put_loop(&step, stretch, name, differ);
         }
     }
+    put_group(&step, &group, HELD_NONE);
     put_updates(&step, segment);
     tmpl_set(env, "function", source_function(writer->plan->graph, segment, writer->number));
     tmpl_set(env, "purpose", remarks_segment(segment));

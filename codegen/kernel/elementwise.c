@@ -41,6 +41,11 @@ static void make_loops(struct loops *loops) {
     loops->flat = takes_count(loops);
 }
 
+/* True if launches of the node's kernel may be held (Note [Held launches] in runtime/cuda/held.cuh). */
+static bool is_held(const struct loops *loops) {
+    return loops->target->holds_launches && loops->flat && loops->node->phase == PHASE_UPDATE;
+}
+
 const char *elements_text(struct kernels *kernels, const struct graph *graph, const struct rank_class *class,
                           int tensor) {
     const struct tensor *t = &graph->tensors.at[tensor];
@@ -252,6 +257,17 @@ static const char *remark_of(const struct loops *loops) {
                            : found->help;
 }
 
+/* Binds the parameters of a kernel that takes a table of them, as members of its row. */
+static void bind_members(const struct loops *loops, struct tmpl_env *env, const char *parameters) {
+    tmpl_list(env, "members");
+    tmpl_set(env, "held", loops->held ? "yes" : "");
+    for (const char *at = parameters; *at && loops->held; at += strspn(at, ", ")) {
+        const size_t length = strcspn(at, ",");
+        tmpl_set(tmpl_entry(env, "members"), "member", arena_copy(loops->arena, at, length));
+        at += length;
+    }
+}
+
 /* Binds the function's parameters and sets the spelling of each input in the expression. True if the loop body needs
  * braces. */
 static bool bind_operands(struct loops *loops, struct tmpl_env *env) {
@@ -297,6 +313,7 @@ static bool bind_operands(struct loops *loops, struct tmpl_env *env) {
     tmpl_set(env, "first", results[0]);
     tmpl_set(env, "parameters", strbuf_text(&parameters));
     tmpl_set(env, "arguments", strbuf_text(&arguments));
+    bind_members(loops, env, strbuf_text(&parameters));
     return block;
 }
 
@@ -381,6 +398,7 @@ static const char *function_of(struct kernels *kernels, struct loops *loops) {
     if (cast) return cast;
     loops->width = loops_width(loops);
     loops->open = loops_are_open(loops);
+    loops->held = is_held(loops);
     tmpl_list(env, "named");
     tmpl_list(env, "others");
     tmpl_set(env, "remark", remark_of(loops));
@@ -423,6 +441,18 @@ static const char *call_of(struct kernels *kernels, const struct rankplan *plan,
 const char *elementwise_call(struct kernels *kernels, const struct rankplan *plan, const struct rank_class *class,
                              int node, int **tensors, int *n) {
     return call_of(kernels, plan, class, &plan->graph->nodes.at[node], tensors, n);
+}
+
+bool elementwise_is_held(const struct target *target, const struct rankplan *plan, const struct rank_class *class,
+                         int node) {
+    struct loops loops = {.graph = plan->graph,
+                          .node = &plan->graph->nodes.at[node],
+                          .class = class,
+                          .target = target,
+                          .arena = plan->graph->arena};
+    if (loops.node->op->kind != OP_ELEMENTWISE) return false;
+    make_loops(&loops);
+    return is_held(&loops);
 }
 
 /* In the expression the letter of attribute `result` stands for the product, which is overwritten by the value. */

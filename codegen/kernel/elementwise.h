@@ -15,6 +15,10 @@ const char *elements_text(struct kernels *kernels, const struct graph *graph, co
 const char *elementwise_call(struct kernels *kernels, const struct rankplan *plan, const struct rank_class *class,
                              int node, int **tensors, int *n);
 
+/* True if launches of the node's kernel may be held (codegen/held.h). */
+bool elementwise_is_held(const struct target *target, const struct rankplan *plan, const struct rank_class *class,
+                         int node);
+
 /* For a product `node` that is not packed: the call that applies its fused expression to the result in place. As
  * elementwise_call. */
 const char *elementwise_finish(struct kernels *kernels, const struct rankplan *plan, const struct rank_class *class,

@@ -18,6 +18,7 @@ struct loops {
     int n;     /* loops, outermost first */
     bool open; /* the function takes the rank, for open sizes */
     bool flat; /* one loop over `count` elements, a parameter of the function: slices, and in training */
+    bool held; /* the kernel takes a table of parameters */
     int64_t extent[RT_MAX_NDIM], stride[MAX_OPERANDS][RT_MAX_NDIM]; /* in elements; stride[k]: of input k */
     int width;                                                      /* elements of a vector; 1: no vectors */
     const char *vector[MAX_OPERANDS];  /* name of the vector of the input's elements, NULL: none */

@@ -67,6 +67,7 @@ struct target {
     enum user_target user_kernel;      /* the kernels that operators of the user have for it */
     const char *device;                /* the struct rt_device of its programs */
     bool library_products, exact_rows; /* of pass_context */
+    bool holds_launches;               /* Note [Held launches] in runtime/cuda/held.cuh */
     struct plan_kernels kernels;
 };
 

@@ -135,4 +135,5 @@ const struct target target_cuda = {.name = "cuda",
                                    .unsafe_in_paths = "\"$`\\", /* nvcc runs a shell with the path in double quotes */
                                    .user_kernel = USER_CUDA,
                                    .library_products = true,
+                                   .holds_launches = true,
                                    .kernels = {.holds_inputs = true, .of = kernels}};

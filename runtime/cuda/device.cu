@@ -19,6 +19,7 @@
 #include "comm_nccl.cuh"
 #include "cudnn.cuh"
 #include "decode.cuh"
+#include "held.cuh"
 #include "library.cuh"
 #include "marks.cuh"
 
@@ -427,6 +428,7 @@ int rt_cuda_meet(const rt_cuda_call *call) {
 static int run_segment(struct rt *rt, const struct rt_segment *segment) {
     const rt_cuda_decoding *decoding = own_of(rt)->decoding;
     if (decoding) RT_TRY(rt_unnoted(rt, [=] { return feed_inputs(rt, decoding); }));
+    rt_forget_held(rt); /* of a segment that failed */
     RT_TRY(segment->run(rt));
     RT_TRY(rt_end_sums(rt));
     return decoding ? rt_unnoted(rt, [=] { return choose_tokens(rt, decoding); }) : RT_OK;

@@ -8,6 +8,7 @@
 #include "determinant.cuh"
 #include "flash_grad.cuh"
 #include "fp8.cuh"
+#include "held.cuh"
 #include "moments.cuh"
 #include "index.cuh"
 #include "linear_attention.cuh"

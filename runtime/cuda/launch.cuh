@@ -164,6 +164,24 @@ struct rt_attention_call {
     rt_attention shape;
 };
 
+/* Launches of one kernel that are held (held.cuh), as a table of their arguments. */
+#ifndef RT_TABLE_BYTES
+#define RT_TABLE_BYTES 32764 /* the most that parameters of a kernel may have */
+#endif
+enum { RT_MOST_HELD = 8 };
+struct rt_held {
+    const void *key; /* the kernel; of squares, the sum */
+    const void *before;
+    void (*kernels[2])(void);
+    int (*launch)(struct rt *rt, const rt_held *held);
+    alignas(16) unsigned char table[RT_TABLE_BYTES];
+};
+struct rt_holding {
+    bool holds;
+    int n;
+    rt_held held[RT_MOST_HELD];
+};
+
 /* rt->device of a rank. */
 struct rt_cuda {
     cudaStream_t stream;
@@ -181,6 +199,7 @@ struct rt_cuda {
      * takes them as parameters. */
     const void *(*note)(struct rt *rt, const void *what, bool movable, const void *bytes, size_t n);
     struct rt_cuda_private *own; /* device.cu's */
+    rt_holding holding;
 };
 
 static inline rt_cuda *rt_cuda_of(struct rt *rt) {

@@ -5,6 +5,7 @@
 
 #include <limits>
 
+#include "held.cuh"
 #include "move.cuh"
 
 /* Less than every number, and more. */
@@ -159,30 +160,74 @@ RT_FAMILY int rt_cumprod_grad(struct rt *rt, T *dx, const T *x, const T *dy, int
     });
 }
 
-/* *y = *before + sum, or the sum if `before` is NULL. Partial sums are in SCRATCH. Unaligned elements and the remainder
- * of the last vector are added one by one. */
-template <class T> RT_FAMILY int rt_add_squares(struct rt *rt, double *y, const double *before, const T *x, int64_t n) {
+/* n elements as vectors, then the remainder one by one; unaligned ones all one by one. */
+template <class T> struct rt_squared {
+    const T *x;
+    int64_t vectors, n;
+};
+
+/* Partial sums of the squares of all rows, one from each block. */
+template <class T, int most>
+static __global__ void rt_squares_kernel(const __grid_constant__ rt_table<rt_squared<T>, most> table, double *part) {
     constexpr int width = RT_WIDTH(T);
-    const int64_t whole = (uintptr_t)x % RT_VECTOR_BYTES ? 0 : n / width * width;
-    double *part = (double *)rt->arena[RT_SCRATCH];
-    rt_rows(rt, RT_SQUARE_BLOCKS, [=] __device__(int64_t row) {
-        const int64_t first = row * blockDim.x + threadIdx.x, step = (int64_t)RT_SQUARE_BLOCKS * blockDim.x;
-        double sum = 0;
-        for (int64_t i = first * width; i < whole; i += step * width) {
-            const rt_vector<T, width> vector = rt_get_vector<width>(x + i);
+    double sum = 0;
+    RT_TABLE_POINTS(point, row, table) {
+        const rt_squared<T> &of = table.row[row].of;
+        if (point < of.vectors) {
+            const rt_vector<T, width> vector = rt_get_vector<width>(of.x + point * width);
 #pragma unroll
             for (int lane = 0; lane < width; lane++) sum += (double)vector.at[lane] * (double)vector.at[lane];
+        } else {
+            const double x = (double)of.x[point + of.vectors * (width - 1)];
+            sum += x * x;
         }
-        for (int64_t i = whole + first; i < n; i += step) sum += (double)x[i] * (double)x[i];
-        sum = rt_block_fold(sum, rt_sum_of());
-        if (threadIdx.x == 0) part[row] = sum;
-    });
+    }
+    sum = rt_block_fold(sum, rt_sum_of());
+    if (threadIdx.x == 0) part[blockIdx.x] = sum;
+}
+
+#define RT_SQUARE_PARTS (RT_SQUARE_BLOCKS < RT_MOST_BLOCKS ? RT_SQUARE_BLOCKS : RT_MOST_BLOCKS)
+
+RT_ON_CALL int rt_add_square_parts(struct rt *rt, double *y, const double *before, const double *part) {
     return rt_rows(rt, 1, [=] __device__(int64_t) {
         double sum = 0;
-        RT_EACH(i, RT_SQUARE_BLOCKS) sum += part[i];
+        RT_EACH(i, RT_SQUARE_PARTS) sum += part[i];
         sum = rt_block_fold(sum, rt_sum_of());
         if (threadIdx.x == 0) *y = before ? *before + sum : sum;
     });
+}
+
+/* Partial sums are in SCRATCH. */
+template <class Table>
+static inline int rt_launch_squares(struct rt *rt, void (*kernel)(Table, double *), const Table &table, double *y,
+                                    const double *before) {
+    double *part = (double *)rt->arena[RT_SCRATCH];
+    RT_TRY(rt_launch(rt, kernel, RT_SQUARE_PARTS, RT_BLOCK, table, part));
+    return rt_add_square_parts(rt, y, before, part);
+}
+
+template <class T> static inline int rt_launch_held_squares(struct rt *rt, const rt_held *held) {
+    using Row = rt_squared<T>;
+    return rt_launch_squares(rt, rt_squares_kernel<T, rt_table_rows<Row>>, *(const rt_long_table<Row> *)held->table,
+                             (double *)held->key, (const double *)held->before);
+}
+
+/* *y = *before + sum, or the sum if `before` is NULL. May be held (held.cuh). */
+template <class T> RT_FAMILY int rt_add_squares(struct rt *rt, double *y, const double *before, const T *x, int64_t n) {
+    using Row = rt_squared<T>;
+    constexpr int width = RT_WIDTH(T);
+    const int64_t vectors = (uintptr_t)x % RT_VECTOR_BYTES ? 0 : n / width, points = n - vectors * (width - 1);
+    rt_held *held = rt_held_of<Row>(rt, y);
+    rt_short_table<Row> table = {};
+    if (held) {
+        rt_long_table<Row> &all = *(rt_long_table<Row> *)held->table;
+        if (all.n == 0) held->before = before;
+        held->launch = rt_launch_held_squares<T>;
+        rt_table_add(all, points, Row{x, vectors, n});
+        return RT_OK;
+    }
+    rt_table_add(table, points, Row{x, vectors, n});
+    return rt_launch_squares(rt, rt_squares_kernel<T, 1>, table, y, before);
 }
 
 template <class T> RT_FAMILY int rt_sum_squares(struct rt *rt, double *y, const T *x, int64_t n) {

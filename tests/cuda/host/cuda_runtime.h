@@ -38,6 +38,7 @@ typedef host::graph *cudaGraphExec_t;
 #define __global__
 #define __device__
 #define __host__
+#define __grid_constant__
 #define __launch_bounds__(...)
 #define __shared__ static thread_local
 

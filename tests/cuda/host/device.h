@@ -29,6 +29,13 @@ STAND_IN cudaError_t cudaGetLastError() {
 
 namespace host {
 
+/* Adds a line to the file HOST_LOG: what tests count. */
+inline void log(const char *what) {
+    const char *path = getenv("HOST_LOG");
+    FILE *file = path ? fopen(path, "a") : nullptr;
+    if (file) fprintf(file, "%s\n", what), fclose(file);
+}
+
 /* 16 bytes that a thread has begun to copy; from nowhere: zeros. */
 struct copy {
     void *to;
@@ -242,6 +249,7 @@ STAND_IN cudaError_t launch(const cudaLaunchConfig_t *config, const kernel_body 
     const std::shared_ptr<const kernel_body> owned(body);
     const dim3 grid = config->gridDim, threads = config->blockDim;
     if (grid.x < 1 || threads.x < 1 || threads.x > MOST_THREADS) return cudaErrorInvalidValue;
+    log("kernel");
     return submit(config->stream, [=] { run_grid(grid, threads, *owned); });
 }
 
@@ -390,15 +398,6 @@ STAND_IN cudaError_t cudaMemsetAsync(void *memory, int value, size_t bytes, cuda
 }
 
 /* --- Streams --- */
-
-/* Adds a line to the file HOST_LOG: what tests count. */
-namespace host {
-inline void log(const char *what) {
-    const char *path = getenv("HOST_LOG");
-    FILE *file = path ? fopen(path, "a") : nullptr;
-    if (file) fprintf(file, "%s\n", what), fclose(file);
-}
-} // namespace host
 
 STAND_IN cudaError_t cudaDeviceGetStreamPriorityRange(int *least, int *greatest) {
     *least = 0, *greatest = -5;
