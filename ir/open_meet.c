@@ -56,17 +56,16 @@ static bool add_value(struct open_sizes *open, int64_t value, int64_t scale, str
 
 /* The value of size s at which the sum is 0; false if it is no whole number for every value of the others. */
 static bool isolate(struct open_sizes *open, const struct linear *sum, int s, int64_t *value) {
-    const int64_t unit = open_range_unit(&open->all.at[s].range);
-    if (sum->factor[s] != unit && sum->factor[s] != -unit) return false;
-    const int64_t sign = sum->factor[s] > 0 ? -1 : 1;
+    const int64_t unit = open_range_unit(&open->all.at[s].range), times = -sum->factor[s] / unit;
+    if (!times || sum->factor[s] % unit || sum->number % times) return false;
     *value = 0;
     for (int i = 0; i < open->all.n; i++) {
         const int64_t step = open_range_unit(&open->all.at[i].range);
         if (i == s || !sum->factor[i]) continue;
-        if (sum->factor[i] % step) return false;
-        *value = open_sum(open, *value, sign * sum->factor[i] / step * open->all.at[i].value);
+        if (sum->factor[i] % step || sum->factor[i] / step % times) return false;
+        *value = open_sum(open, *value, sum->factor[i] / step / times * open->all.at[i].value);
     }
-    *value = open_sum(open, *value, sign * sum->number);
+    *value = open_sum(open, *value, sum->number / times);
     return true;
 }
 

@@ -334,12 +334,17 @@ int lower_gather(struct lower *lower) {
     return lower_result(lower, emit_reshape(lower, piece, ndim, shape));
 }
 
-/* True if no extent of `index` exceeds that of x, except along `axis` (GatherElements, ScatterElements). */
+/* True if no extent of `index` exceeds that of x, except along `axis` (GatherElements, ScatterElements). Open ones that are
+ * equal at typical sizes are taken to be equal. */
 static bool fits_elements(const struct lower *lower, const struct tensor *x, const struct tensor *index, int axis) {
-    if (index->ndim != x->ndim) return false;
-    for (int d = 0; d < x->ndim; d++)
-        if (d != axis && !open_at_most(lower->builder.graph->open, index->dims[d], x->dims[d])) return false;
-    return true;
+    struct open_sizes *open = lower->builder.graph->open;
+    bool fits = index->ndim == x->ndim;
+    for (int d = 0; fits && d < x->ndim; d++) {
+        if (d == axis || open_at_most(open, index->dims[d], x->dims[d])) continue;
+        fits = open_typical(open, index->dims[d]) == open_typical(open, x->dims[d]) &&
+               lower_meet(lower, index->dims[d], x->dims[d]);
+    }
+    return fits;
 }
 
 int lower_gather_elements(struct lower *lower) {
@@ -416,7 +421,7 @@ int lower_scatter_elements(struct lower *lower) {
     if (lower_fit(lower, 2, lower->inputs + 1, -1) < 0) return -1;
     index = lower_input(lower, 1), updates = lower_input(lower, 2);
     bool same = updates.ndim == index.ndim;
-    for (int d = 0; same && d < index.ndim; d++) same = updates.dims[d] == index.dims[d];
+    for (int d = 0; same && d < index.ndim; d++) same = lower_meet(lower, updates.dims[d], index.dims[d]);
     if (!same) return lower_misfit(lower, lower->inputs[1], lower->inputs[2]);
     if (!fits_elements(lower, &x, &index, axis)) return lower_misfit(lower, lower->inputs[0], lower->inputs[1]);
     const struct scatter *scatter = scatter_of(lower);

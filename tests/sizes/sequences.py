@@ -103,7 +103,27 @@ CHOSEN = dict(
     constants=[number("all", [-1]), number("front", [0]), number("one", 1), number("nothing", 0, "f4")],
     inputs={"x": ("f4", ["batch", "sequence"]), "cache": ("f4", ["batch", "past"])}, outputs=["y", "z"])
 
-MODELS = {"added": ADDED, "positions": POSITIONS, "solved": SOLVED, "recurrent": RECURRENT, "buckets": BUCKETS, "chosen": CHOSEN}
+# Sums at indices, as many as there are values.
+SCATTERED = dict(
+    nodes=[helper.make_node("Concat", ["cache", "x"], ["all"], axis=1), helper.make_node("Mul", ["mask", "zero"], ["first"]),
+           helper.make_node("ScatterElements", ["all", "first", "all"], ["y"], axis=1, reduction="add")],
+    constants=AXES, inputs={"x": ("f4", ["batch", "sequence"]), "cache": ("f4", ["batch", "past"]), "mask": ("i8", ["batch", "total"])},
+    total="'total' is \"past\" + \"sequence\"")
+
+# Three tokens of each step, side by side: three times one size is three times the other.
+TRIPLED = dict(
+    nodes=[helper.make_node("Concat", ["cache", "x"], ["all"], axis=1), helper.make_node("Unsqueeze", ["mask", "axis2"], ["column"]),
+           helper.make_node("Concat", ["column", "column", "column"], ["columns"], axis=2), *size_of("all", "one", "steps"),
+           *size_of("all", "zero", "rows"), helper.make_node("Mul", ["steps", "three"], ["tokens"]),
+           helper.make_node("Unsqueeze", ["tokens", "axis0"], ["width"]), helper.make_node("Unsqueeze", ["rows", "axis0"], ["height"]),
+           helper.make_node("Concat", ["height", "width"], ["shape"], axis=0), helper.make_node("Reshape", ["columns", "shape"], ["flat"]),
+           helper.make_node("Cast", ["flat"], ["y"], to=TensorProto.FLOAT)],
+    constants=[*AXES, number("three", 3), number("axis0", [0]), number("axis2", [2])],
+    inputs={"x": ("f4", ["batch", "sequence"]), "cache": ("f4", ["batch", "past"]), "mask": ("i8", ["batch", "total"])},
+    total="'total' is \"past\" + \"sequence\"")
+
+MODELS = {"added": ADDED, "positions": POSITIONS, "solved": SOLVED, "recurrent": RECURRENT, "buckets": BUCKETS, "chosen": CHOSEN, "scattered": SCATTERED,
+          "tripled": TRIPLED}
 SIZES = [{"batch": 1, "sequence": 1, "past": 0}, {"batch": 3, "sequence": 9, "past": 8}, {"batch": 2, "sequence": 5, "past": 7}]
 TYPES = {"f4": TensorProto.FLOAT, "i8": TensorProto.INT64, "i4": TensorProto.INT32}
 
