@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "codegen/call/local.h"
 #include "codegen/held.h"
 #include "codegen/text/names.h"
 #include "codegen/remarks.h"
@@ -70,6 +71,12 @@ struct role {
     enum likeness likeness;
 };
 
+/* A key of random numbers that is another in other calls. */
+struct key {
+    const char *name;
+    const int64_t *values; /* per call */
+};
+
 /* A function being generated: a segment, or a layer. */
 struct function {
     const struct rankplan *plan;
@@ -80,6 +87,7 @@ struct function {
     int calls;         /* times x classes, those of the first class first */
     int base;          /* in the first call, the value of the variable `instruction` */
     VEC(struct role) roles;
+    VEC(struct key) keys;
     struct map known; /* tensors of a role -> its index */
     struct names names;
     struct strbuf body;
@@ -272,6 +280,16 @@ static const struct node *last_node(const struct function *function, int i) {
                 .at[source->instructions[source->nclasses - 1][i + (function->times - 1) * function->period].node];
 }
 
+/* A word for a stored tensor by what the node reads it for. */
+static const char *purpose_of(const struct tensor *t, const struct node *node, int tensor) {
+    if (node->op->id == OP_Rope) return node->inputs[1] == tensor ? "cos" : "sin";
+    if (!rt_dtype_is_float(t->dtype)) return t->ndim ? "numbers" : "number";
+    if (t->ndim > 1) return "weight";
+    if (!t->ndim) return "number";
+    const bool behind = node->op->kind == OP_KERNEL && node_reads(node, tensor) && node_operand(node, tensor) > 1;
+    return behind ? "bias" : "weight";
+}
+
 /* Words for the name of a variable that instruction i uses. They come from the tensor's own name, for a computed value
  * from its provenance. If that says nothing, a value is named after the node that computes it; any other tensor is
  * named after its purpose in the node of the instruction. */
@@ -281,14 +299,14 @@ static const char *words_of(const struct function *function, int i, const int *t
                         *last = tensor_at(function, tensors[function->calls - 1]);
     const char *a = remarks_value_name(graph, tensors[0]), *b = remarks_value_name(graph, tensors[function->calls - 1]);
     const bool merged = tensors[function->calls] >= 0;
-    if (!names_says_nothing(a) && !merged) return names_words(function->arena, a, b);
+    const bool nothing = tensor_is_stored(first) ? names_says_no_member(a) : names_says_nothing(a);
+    if (!nothing && !merged) return names_words(function->arena, a, b);
     if (first->kind == TENSOR_VALUE && first->producer >= 0 && last->producer >= 0)
         return names_words(function->arena, graph->nodes.at[first->producer].name,
                            graph->nodes.at[last->producer].name);
     const char *dot = strrchr(a, '.');
-    const char *part = dot && (merged || !names_says_nothing(dot + 1)) ? dot + 1
-                       : first->ndim > 1                               ? "weight"
-                                                                       : "vector";
+    const char *part =
+        dot && (merged || !names_says_nothing(dot + 1)) ? dot + 1 : purpose_of(first, node_at(function, i), tensors[0]);
     return arena_printf(function->arena, "%.*s_%.*s", NAME_MOST - 7,
                         names_words(function->arena, remarks_node_name(graph, node_at(function, i)),
                                     remarks_node_name(graph, last_node(function, i))),
@@ -304,6 +322,15 @@ static const char *word_of_kind(const struct function *function, int id) {
     return names_words(function->arena, name, name);
 }
 
+/* The tensors that views show: a view of what has no variable in the function is called after that. */
+static const int *seen_tensors(const struct function *function, const int *tensors) {
+    int *seen = arena_copy(function->arena, tensors, ((size_t)function->calls + 1) * sizeof *tensors);
+    for (int call = 0; call < function->calls; call++)
+        for (int p; (p = tensor_at(function, seen[call])->producer) >= 0 && function->plan->moves_nothing[p];)
+            seen[call] = function->plan->graph->nodes.at[p].inputs[0];
+    return seen;
+}
+
 /* The role of placeholder `slot`; declares its variable at the first use. */
 static const struct role *role_of(struct function *function, int i, int slot) {
     const int *tensors = slot_tensors(function, i, slot);
@@ -312,9 +339,10 @@ static const struct role *role_of(struct function *function, int i, int slot) {
     if (known >= 0) return &function->roles.at[known];
     map_put(&function->known, (const char *)tensors, bytes, function->roles.n);
     const struct role *whole = viewed(function, tensors);
+    const int *named = whole ? tensors : seen_tensors(function, tensors);
     struct role role = {.tensors = tensors, .likeness = likeness_of(function, tensors)};
     role.constant = tensor_at(function, tensors[0])->kind != TENSOR_VALUE || is_input(place_in(function, tensors, 0));
-    role.name = names_take(&function->names, words_of(function, i, tensors), word_of_kind(function, tensors[0]));
+    role.name = names_take(&function->names, words_of(function, i, named), word_of_kind(function, named[0]));
     const bool writes_constant = whole && whole->constant && is_computed(function, tensors[0]);
     if (whole && !writes_constant && begin_together(function, tensors, whole->tensors)) {
         role.alias = whole->name;
@@ -333,6 +361,30 @@ static const char *put_size(struct strbuf *body, const char *mark) {
     return end - 1;
 }
 
+/* Writes key k of the instruction: the number, or where calls have others a field of the row of the call. */
+static void put_key(struct function *function, int i, int k) {
+    int64_t *values = ARENA_ARRAY(function->arena, int64_t, function->calls);
+    bool same = true;
+    for (int call = 0; call < function->calls; call++) {
+        const struct instruction *instructions = function->source->instructions[call / function->times];
+        values[call] = instructions[i + call % function->times * function->period].keys.at[k];
+        same = same && values[call] == values[0];
+    }
+    if (same) return strbuf_puts(&function->body, extents_fixed(function->plan->graph, values[0]));
+    int at = 0;
+    while (at < function->keys.n &&
+           memcmp(function->keys.at[at].values, values, (size_t)function->calls * sizeof *values) != 0)
+        at++;
+    if (at == function->keys.n) {
+        const struct graph *graph = function->plan->graph;
+        const char *words = names_words(function->arena, remarks_node_name(graph, node_at(function, i)),
+                                        remarks_node_name(graph, last_node(function, i)));
+        words = arena_printf(function->arena, "%.*s_key", NAME_MOST - 4, words);
+        VEC_PUSH(function->arena, &function->keys, ((struct key){names_take(&function->names, words, "key"), values}));
+    }
+    strbuf_printf(&function->body, "at->%s", function->keys.at[at].name);
+}
+
 /* True if the instruction has the same number in all classes of a source, although others have not. */
 static bool is_numbered_alike(const struct function *function, int i) {
     return function->times == 1 && function->calls > 1 && node_at(function, i)->stage == STAGE_ALL;
@@ -348,7 +400,7 @@ static void put_number(struct function *function, int i, int number) {
 /* Writes the call with its placeholders replaced: tensors, and the instruction's number less that in `instruction`. */
 static void put_call(struct function *function, int i) {
     const struct instruction *instruction = &function->source->instructions[0][i];
-    int slot = 0;
+    int slot = 0, key = 0;
     for (int s = 1; s <= instruction->tensors.n; s++)
         role_of(function, i, s % instruction->tensors.n); /* the result last */
     for (const char *c = instruction->text; *c; c++) {
@@ -356,6 +408,8 @@ static void put_call(struct function *function, int i) {
             strbuf_puts(&function->body, role_of(function, i, slot++)->name);
         else if (*c == 2)
             put_number(function, i, instruction->number);
+        else if (*c == HOLE_KEY)
+            put_key(function, i, key++);
         else if (*c == SIZE_MARK)
             c = put_size(&function->body, c);
         else
@@ -453,13 +507,15 @@ static const char *row_text(const struct function *function, int call) {
     for (int r = 0; r < function->roles.n; r++)
         if (has_field(&function->roles.at[r]))
             strbuf_printf(&row, "%s%s", row.length ? ", " : "", field_text(function, &function->roles.at[r], call));
+    VEC_EACH(&function->keys, k, const struct key *key)
+        strbuf_printf(&row, "%s%s", row.length ? ", " : "", extents_fixed(function->plan->graph, key->values[call]));
     return strbuf_text(&row);
 }
 
 /* Binds the table of offsets, a field for each role that is not fixed and a row for each call. True if it has
  * fields. */
 static bool bind_offsets(const struct function *function, struct tmpl_env *env) {
-    bool differ = false;
+    bool differ = function->keys.n > 0;
     tmpl_list(env, "rows");
     tmpl_list(env, "fields");
     VEC_EACH(&function->roles, r, const struct role *role) {
@@ -470,6 +526,12 @@ static bool bind_offsets(const struct function *function, struct tmpl_env *env) 
         tmpl_setf(field, "shape", "%s%s", shape_text(function, role->tensors[0]),
                   sharing_text(function, role->tensors));
         differ = true;
+    }
+    VEC_EACH(&function->keys, k, const struct key *key) {
+        struct tmpl_env *field = tmpl_entry(env, "fields");
+        tmpl_set(field, "field", key->name);
+        tmpl_set(field, "type", "int64_t");
+        tmpl_set(field, "shape", "of random numbers");
     }
     for (int call = 0; call < function->calls; call++) {
         struct tmpl_env *entry = tmpl_entry(env, "rows");
@@ -654,6 +716,7 @@ const char *rank_source(const struct rankplan *plan, const struct source *source
     tmpl_list(writer.env, "segments");
     for (int s = 0; s < plan->classes[source->classes[0]].nsegments; s++) write_segment(&writer, s);
     tmpl_set(writer.env, "kernels", kernels_text(source->kernels));
+    tmpl_set(writer.env, "epilogues", strstr(kernels_text(source->kernels), " epilogue_") ? "yes" : "");
     bind_sizes(writer.env, plan->graph->open, &source->kernels->size_names);
     tmpl_set(writer.env, "grows", extents_grow(extents) ? "yes" : "");
     tmpl_set(writer.env, "head",

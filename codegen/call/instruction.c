@@ -161,5 +161,6 @@ bool instruction_write(const struct rankplan *plan, const struct rank_class *cla
         put_call(&local);
     out->text = watched(plan, strbuf_text(&local.out));
     out->tensors.at = local.tensors.at, out->tensors.n = local.tensors.n;
+    out->keys.at = local.keys.at, out->keys.n = local.keys.n;
     return true;
 }

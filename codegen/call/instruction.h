@@ -5,12 +5,14 @@
 #include "codegen/kernel/kernels.h"
 #include "passes/rank/rankplan.h"
 
-/* A call with placeholders: in `text`, byte 1 stands for the next of `tensors`, byte 2 for the instruction's number.
- * Calls of equal text differ in addresses only. */
+/* A call with placeholders: in `text`, byte 1 stands for the next of `tensors`, byte 2 for the instruction's number, byte
+ * 7 for the next of `keys`, which say what random numbers it draws. Calls of equal text differ in addresses and keys
+ * only. */
 struct instruction {
     int node, number; /* number: Note [Instruction numbers] in rank.c */
     const char *text;
     VEC(int) tensors;
+    VEC(int64_t) keys;
 };
 
 /* Writes the instruction of `node` for ranks of `class`; false for views. instruction_check must have accepted the

@@ -66,9 +66,9 @@ const char *local_whole_text(struct local *local, int tensor, int dim) {
     return sizes_whole(local->kernels->sizes, &local->kernels->size_names, tensor, dim);
 }
 
-/* By name if it can: as a dimension of an operand that is this factor alone. */
-const char *local_factor_text(struct local *local, int factor, bool whole) {
-    const int64_t extent = whole ? local->dims.factor[factor].extent : local->extent[factor];
+const char *local_factors_text(struct local *local, int n, const int *factors, bool whole) {
+    int64_t extent = 1;
+    for (int i = 0; i < n; i++) extent *= whole ? local->dims.factor[factors[i]].extent : local->extent[factors[i]];
     for (int o = 0; o < local->dims.ninputs + local->dims.noutputs; o++) {
         const bool output = o >= local->dims.ninputs;
         const int k = output ? o - local->dims.ninputs : o;
@@ -76,11 +76,18 @@ const char *local_factor_text(struct local *local, int factor, bool whole) {
         for (int d = 0; tensor >= 0 && d < local->dims.operand[o].ndim; d++) {
             const struct dim_factors *of = &local->dims.operand[o].dim[d];
             const int64_t own = whole ? local_tensor(local, tensor)->dims[d] : local_shape(local, tensor)[d];
-            if (of->n == 1 && of->factor[0] == factor && own == extent)
-                return whole ? local_whole_text(local, tensor, d) : local_dims_text(local, tensor, d, d + 1);
+            bool same = of->n == n && own == extent;
+            for (int i = 0; same && i < n; i++) same = of->factor[i] == factors[i];
+            if (same) return whole ? local_whole_text(local, tensor, d) : local_dims_text(local, tensor, d, d + 1);
         }
     }
-    return arena_printf(local->out.arena, "%lld", (long long)extent);
+    return NULL;
+}
+
+const char *local_factor_text(struct local *local, int factor, bool whole) {
+    const int64_t extent = whole ? local->dims.factor[factor].extent : local->extent[factor];
+    const char *name = local_factors_text(local, 1, &factor, whole);
+    return name ? name : arena_printf(local->out.arena, "%lld", (long long)extent);
 }
 
 void put_pointers(struct local *local, int first) {

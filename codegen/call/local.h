@@ -7,7 +7,7 @@
 #include "ir/base/str.h"
 #include "passes/rank/rankplan.h"
 
-enum { HOLE_TENSOR = 1 }; /* the byte that stands for a pointer: struct instruction */
+enum { HOLE_TENSOR = 1, HOLE_KEY = 7 }; /* bytes that stand for a pointer, and for a key: struct instruction */
 
 struct local {
     const struct rankplan *plan;
@@ -19,6 +19,7 @@ struct local {
     int64_t extent[MAX_FACTORS]; /* of the rank's part, by factor of dims */
     struct strbuf out;
     VEC(int) tensors; /* of the call: struct instruction */
+    VEC(int64_t) keys;
     struct kernels *kernels;
 };
 
@@ -33,6 +34,8 @@ int64_t local_product(const struct local *local, int tensor, int from, int to);
 const char *local_dims_text(struct local *local, int tensor, int from, int to);
 const char *local_whole_text(struct local *local, int tensor, int dim);
 const char *local_factor_text(struct local *local, int factor, bool whole);
+/* The dimension of an operand that consists of these factors; NULL: none does. */
+const char *local_factors_text(struct local *local, int n, const int *factors, bool whole);
 
 /* A product that is computed in runs of rows (passes/place/product_runs.c). */
 struct runs {

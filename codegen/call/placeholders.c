@@ -205,6 +205,12 @@ static void put_reduce(struct local *local) {
     for (; *reduce; reduce++) strbuf_putc(&local->out, (char)toupper((unsigned char)*reduce));
 }
 
+/* $key: of random numbers. Layers that differ in it alone share a function. */
+static void put_key(struct local *local) {
+    strbuf_putc(&local->out, HOLE_KEY);
+    VEC_PUSH(local->out.arena, &local->keys, attr_int(&local->node, "key", 0));
+}
+
 static void put_scratch(struct local *local) {
     strbuf_puts(&local->out, "rt->arena[RT_SCRATCH]");
 }
@@ -299,6 +305,7 @@ static const struct placeholder {
     {"around", .put = put_around},
     {"reduce", .put = put_reduce},
     {"scratch", .put = put_scratch},
+    {"key", .put = put_key},
     {"complete", .put = put_complete},
     {"distance", .put = put_distance},
     {"epilogue", .put = put_epilogue},
@@ -320,14 +327,16 @@ static const struct {
 
 /* $[p]: the product of the extents of all factors whose names begin with p. */
 static void put_product(struct local *local, char first) {
-    const char *texts[MAX_FACTORS];
+    const char *texts[MAX_FACTORS], *dim;
     int64_t p = 1;
-    int n = 0;
+    int n = 0, factors[MAX_FACTORS];
     for (int f = 0; f < local->dims.nfactors; f++) {
         if (local->dims.factor[f].name[0] != first) continue;
+        factors[n] = f;
         texts[n++] = local_factor_text(local, f, false);
         p *= local->extent[f];
     }
+    if (n > 1 && (dim = local_factors_text(local, n, factors, false))) return strbuf_puts(&local->out, dim);
     if (open_most(local->graph->open, p) <= INT_MAX)
         strbuf_puts(&local->out, sizes_times(local->out.arena, n, texts));
     else

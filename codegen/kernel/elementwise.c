@@ -540,5 +540,7 @@ const char *elementwise_epilogue(struct kernels *kernels, const struct rankplan 
     tmpl_set(env, "half", !integers && is_half ? "yes" : "");
     tmpl_set(env, "in_place", !integers && !is_half ? "yes" : "");
     tmpl_set(env, "result_type", loops_type_name(&loops, y));
-    return kernels_share(kernels, env, kernels->target->epilogue_template, "epilogue");
+    const char *words = expr_words(kernels->arena, loops_chain(&loops));
+    const char *stem = words ? arena_printf(kernels->arena, "epilogue_%s", words) : "epilogue";
+    return kernels_share(kernels, env, kernels->target->epilogue_template, stem);
 }

@@ -5,6 +5,7 @@
 #include <strings.h>
 
 #include "ir/base/str.h"
+#include "ir/ir.h"
 #include "passes/train/roles.h"
 
 /* Words that a variable cannot be called: keywords of C11, C++ and CUDA, macros of the C library that have small
@@ -37,6 +38,10 @@ void names_reserve(struct names *names, const char *identifier) {
 
 bool names_says_nothing(const char *name) {
     return name_kind_of(name) == KIND_NUMBER || name_kind_of(name) == KIND_OPERAND;
+}
+
+bool names_says_no_member(const char *name) {
+    return name_kind_of(name) != KIND_OTHER && name_kind_of(name) != KIND_BUFFER;
 }
 
 enum { COMPONENTS_MOST = 32 };
@@ -140,7 +145,9 @@ const char *names_words(struct arena *arena, const char *first, const char *last
 
 /* True for names as those of functions of the runtime, of layers and of CUDA's libraries. */
 static bool looks_like_function(const char *identifier) {
-    static const char *const prefixes[] = {"rt_", "layer_", "cu"};
+    static const char *const prefixes[] = {"rt_", "cu"};
+    for (int phase = 0; phase < PHASES && strncmp(identifier, "layer_", 6) == 0; phase++)
+        if (strncmp(identifier + 6, phase_names[phase], strlen(phase_names[phase])) == 0) return true;
     for (size_t i = 0; i < sizeof prefixes / sizeof *prefixes; i++)
         if (strncmp(identifier, prefixes[i], strlen(prefixes[i])) == 0) return true;
     return false;
@@ -150,8 +157,10 @@ const char *names_take(struct names *names, const char *words, const char *other
     const char *stem = islower((unsigned char)*words) ? words : otherwise;
     if (looks_like_function(stem)) stem = arena_printf(names->arena, "v_%.*s", NAME_MOST - 2, stem);
     const char *made = stem;
-    for (int number = 2; map_find(&names->taken, made) >= 0; number++)
-        made = arena_printf(names->arena, "%.*s_%d", NAME_MOST - 8, stem, number);
+    for (int number = 2; map_find(&names->taken, made) >= 0; number++) {
+        const char *end = arena_printf(names->arena, "_%d", number);
+        made = arena_printf(names->arena, "%.*s%s", NAME_MOST - (int)strlen(end), stem, end);
+    }
     names_reserve(names, made);
     return made;
 }

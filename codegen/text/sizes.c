@@ -183,6 +183,11 @@ static bool looks_up_tokens(const struct sizes *sizes, const struct node *node) 
            !attr_int(node, "axis", 0) && is_given(sizes->graph, node->inputs[1]);
 }
 
+/* The same of a table whose rows are features: no packed codes or scales of groups. */
+static bool looks_up_features(const struct sizes *sizes, const struct node *node) {
+    return looks_up_tokens(sizes, node) && !rt_coding_is_code(&sizes->graph->tensors.at[node->inputs[0]].stored.coding);
+}
+
 static bool multiplies_by_weights(const struct sizes *sizes, const struct node *node) {
     return (node->op->id == OP_MatMul || node->op->id == OP_DequantMatMul) &&
            tensor_is_stored(&sizes->graph->tensors.at[node->inputs[1]]) &&
@@ -232,7 +237,7 @@ static const struct role {
     {multiplies_heads, 0, -3, "NH", "heads of attention"},
     {multiplies_keys, 0, -1, "HS", "size of a head"},
     {looks_up_tokens, 0, 0, "V", "vocabulary"},
-    {looks_up_tokens, 0, 1, "C", "features of a position"},
+    {looks_up_features, 0, 1, "C", "features of a position"},
     {multiplies_to_heads, 0, -1, "C", "features of a position"},
 };
 
@@ -243,6 +248,15 @@ static void name_operands(struct sizes *sizes) {
             if (roles[r].is(sizes, node))
                 name_size(sizes, node->inputs[roles[r].operand], roles[r].dim, roles[r].name, roles[r].what);
         }
+}
+
+/* The rank of low-rank adapters: rows of their first matrix, columns of the second. */
+static void name_adapters(struct sizes *sizes) {
+    VEC_EACH(&sizes->graph->tensors, id, const struct tensor *tensor) {
+        if (tensor->mark != MARK_ADAPTER || tensor->ndim != 2) continue;
+        if (strstr(tensor->name, "lora_A")) name_size(sizes, id, 0, "R", "rank of an adapter");
+        if (strstr(tensor->name, "lora_B")) name_size(sizes, id, 1, "R", "rank of an adapter");
+    }
 }
 
 /* The last dimension of an output that has an element for each token of the vocabulary. */
@@ -293,6 +307,7 @@ struct sizes *sizes_find(const struct graph *graph) {
         note_products(sizes, node, &dims, item);
     }
     name_inputs(sizes);
+    name_adapters(sizes);
     name_operands(sizes);
     name_predictions(sizes);
     name_hidden(sizes);
