@@ -3,7 +3,6 @@
 #include <ctype.h>
 #include <string.h>
 
-#include "codegen/call/instruction.h"
 #include "codegen/text/layout.h"
 #include "codegen/text/names.h"
 #include "codegen/call/ports.h"
@@ -527,13 +526,12 @@ static void bind_training(struct tmpl_env *env, const struct graph *graph, const
               training->lr_schedule.min, (long long)training->lr_schedule.decay);
 }
 
-int program_make(struct program *program, const struct rankplan *plan, const struct sources *sources,
-                 const struct target *target, const struct program_info *info, struct diags *diags) {
+void program_make(struct program *program, const struct rankplan *plan, const struct sources *sources,
+                  const struct target *target, const struct program_info *info) {
     struct graph *graph = plan->graph;
     struct arena *arena = graph->arena;
     struct tmpl_env *env = tmpl_env(arena, NULL);
     *program = (struct program){0};
-    if (instruction_check(graph, target, diags) < 0) return -1;
     struct strbuf constants = {.arena = arena};
     bind_names(env, arena, info);
     tmpl_set(env, "device", target->device);
@@ -555,5 +553,4 @@ int program_make(struct program *program, const struct rankplan *plan, const str
         add_text(program, arena, file->name, tmpl_fill(arena, file->template, template_text(file->template), env));
     if (info->with_runtime) runtime_files_add(program, arena, target->user_kernel == USER_CUDA);
     if (has_constants) add_file(program, arena, "weights/constants.bin", strbuf_text(&constants), constants.length);
-    return 0;
 }

@@ -23,9 +23,9 @@ struct program_info {
 };
 
 /* Generates the sources of all rank classes, the tables, the build file, and weights/constants.bin if there are
- * constants or sets of adapters. 0, or -1 after a diagnostic. The texts lie in the graph's arena. */
-int program_make(struct program *program, const struct rankplan *plan, const struct sources *sources,
-                 const struct target *target, const struct program_info *info, struct diags *diags);
+ * constants or sets of adapters. The texts lie in the graph's arena. */
+void program_make(struct program *program, const struct rankplan *plan, const struct sources *sources,
+                  const struct target *target, const struct program_info *info);
 
 enum { CONSTANTS_ALIGNMENT = 64 }; /* of tensors in weights/constants.bin, bytes */
 

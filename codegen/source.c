@@ -99,7 +99,9 @@ static const int *number_instructions(const struct rankplan *plan) {
     return numbers;
 }
 
-void sources_find(struct sources *sources, const struct rankplan *plan, const struct target *target) {
+int sources_find(struct sources *sources, const struct rankplan *plan, const struct target *target,
+                 struct diags *diags) {
+    if (instruction_check(plan->graph, target, diags) < 0) return -1;
     struct arena *arena = plan->graph->arena;
     const int *numbers = number_instructions(plan);
     const struct sizes *sizes = sizes_find(plan->graph);
@@ -123,11 +125,12 @@ void sources_find(struct sources *sources, const struct rankplan *plan, const st
         sources->row[c] = shared->nclasses;
         shared->classes[shared->nclasses++] = c;
     }
+    return 0;
 }
 
-void sources_number(struct sources *sources, const struct rankplan *plan, const struct target *target) {
-    if (plan->nclasses == 1)
-        *sources = (struct sources){.n = 1, .of_class = ARENA_ARRAY(plan->graph->arena, int, 1)};
-    else
-        sources_find(sources, plan, target);
+int sources_number(struct sources *sources, const struct rankplan *plan, const struct target *target,
+                   struct diags *diags) {
+    if (plan->nclasses > 1) return sources_find(sources, plan, target, diags);
+    *sources = (struct sources){.n = 1, .of_class = ARENA_ARRAY(plan->graph->arena, int, 1)};
+    return 0;
 }

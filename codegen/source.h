@@ -29,12 +29,15 @@ struct sources {
     const int *numbers; /* by position of the order: number of the instruction there */
 };
 
-/* Finds the sources of all classes, in order of their first classes. All memory is in the graph's arena. */
-void sources_find(struct sources *sources, const struct rankplan *plan, const struct target *target);
+/* Finds the sources of all classes, in order of their first classes. All memory is in the graph's arena. 0, or -1 after
+ * E0407 for each node for which the target has no kernel. */
+int sources_find(struct sources *sources, const struct rankplan *plan, const struct target *target,
+                 struct diags *diags);
 
 /* For a plan from which no sources are generated: sets `n` and `of_class`, and only where classes may differ the
  * rest. */
-void sources_number(struct sources *sources, const struct rankplan *plan, const struct target *target);
+int sources_number(struct sources *sources, const struct rankplan *plan, const struct target *target,
+                   struct diags *diags);
 
 /* The file name of a source: "rank_0.c". */
 const char *source_name(struct arena *arena, const struct target *target, int source);

@@ -15,10 +15,15 @@ static bool has_kernel(const struct target *target, const struct node *node, enu
     return !kernel.missing && (!node->ninputs || op_has_kernel(op, dtype) || takes_half);
 }
 
-/* True for products that need a library: with a fused expression but not packed, or with the sum of an operand. */
-static bool is_finished_by_library(const struct node *node) {
-    bool finished = attr_find(node, "expr") && !attr_int(node, "packed", 0);
-    return node->op->id == OP_MatMul && (finished || attr_find(node, "sums"));
+/* What the node has that only kernels of other targets compute, where the text was planned for one; NULL: nothing.
+ * Products are fused with an expression or the sum of an operand by libraries, unless they are packed or of integers. */
+static const char *of_other_target(const struct target *target, const struct node *node) {
+    const bool packed = attr_int(node, "packed", 0), integers = op_multiplies_integers(node->op);
+    if (target->library_products && packed) return "a packed weight";
+    if (!target->epilogue_template && integers && attr_find(node, "expr")) return "an epilogue";
+    if (target->library_products || node->op->id != OP_MatMul) return NULL;
+    return (attr_find(node, "expr") && !packed) || attr_find(node, "sums") ? "an epilogue unless its weight is packed"
+                                                                           : NULL;
 }
 
 /* True for products of f32 with 16-bit weights. Only kernels for packed weights compute them. */
@@ -44,6 +49,7 @@ int instruction_check(const struct graph *graph, const struct target *target, st
     int before = diags->errors;
     GRAPH_EACH(graph, i, const struct node *node) {
         const enum rt_dtype dtype = kernel_type(graph, node);
+        const char *other;
         if (check_user(graph, graph->order.at[i], target, diags) < 0) continue;
         if (!has_kernel(target, node, dtype))
             diag_error(diags, 407, EXIT_UNSUPPORTED, node_place(graph, graph->order.at[i]),
@@ -52,9 +58,10 @@ int instruction_check(const struct graph *graph, const struct target *target, st
             diag_error(diags, 407, EXIT_UNSUPPORTED, node_place(graph, graph->order.at[i]),
                        "there is no kernel of MatMul for f32 and %s unless its weight is packed",
                        rt_dtypes[graph->tensors.at[node->inputs[1]].dtype].name);
-        if (!target->library_products && is_finished_by_library(node))
-            diag_error(diags, 407, EXIT_UNSUPPORTED, node_place(graph, graph->order.at[i]),
-                       "there is no kernel of MatMul with an epilogue unless its weight is packed");
+        if (!(other = of_other_target(target, node))) continue;
+        diag_error(diags, 407, EXIT_UNSUPPORTED, node_place(graph, graph->order.at[i]),
+                   "target %s has no kernel of %s with %s", target->name, node->op->name, other);
+        diag_help(diags, "the text was planned for another target: plan the model for this one");
     }
     return diags->errors == before ? 0 : -1;
 }

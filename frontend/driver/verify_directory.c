@@ -395,8 +395,8 @@ static int check_result(const struct check *check, const struct rankplan *plan, 
     struct slices slices;
     if (!info.model || !info.instance || !info.version || !info.pas || !info.model_hash)
         return incomplete_manifest(check);
-    sources_find(&sources, plan, check->target);
-    if (program_make(&program, plan, &sources, check->target, &info, check->diags) < 0) return -1;
+    if (sources_find(&sources, plan, check->target, check->diags) < 0) return -1;
+    program_make(&program, plan, &sources, check->target, &info);
     const char *plan_text = plan_print(check->arena, &check->decided, info.pas);
     for (int i = 0; i < program.files.n; i++)
         if (check_bytes(check, program.files.at[i].path, program.files.at[i].bytes, program.files.at[i].count) < 0)
@@ -490,9 +490,9 @@ int driver_show_at(const char *dir, const struct options *options, struct arena 
     if (!status) status = read_target(&check);
     if (!status) status = attach_model(&check);
     if (!status) status = check_plan(&check, &plan);
+    if (!status) status = sources_find(&sources, &plan, check.target, diags);
     if (!status) {
         const struct program_info info = info_of(&check, nfiles);
-        sources_find(&sources, &plan, check.target);
         const struct manifest manifest = {.plan = &plan,
                                           .decided = &check.decided,
                                           .sources = &sources,

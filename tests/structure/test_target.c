@@ -66,8 +66,8 @@ static struct program make_program(struct arena *arena, const struct target *tar
     if (!status) status = pipeline_run(graph, &context, NULL);
     if (!status) {
         rankplan_make(&plan, graph, &target->kernels);
-        sources_find(&sources, &plan, target);
-        status = program_make(&program, &plan, &sources, target, &info, &diags);
+        status = sources_find(&sources, &plan, target, &diags);
+        if (!status) program_make(&program, &plan, &sources, target, &info);
     }
     diags_print(&diags, stderr, RT_DIAGNOSTIC_PLAIN, RT_SEVERITY_ERROR);
     assert_int_equal(status, 0);

@@ -144,12 +144,12 @@ int job_plan_ranks(struct job *job) {
 
 /* Finds which ranks of the plan share a source file. Also checks that the model's files did not change. */
 static int job_plan_sources(struct job *job) {
-    sources_find(&job->sources, &job->plan, job_target(job));
+    if (sources_find(&job->sources, &job->plan, job_target(job), job->diags) < 0) return -1;
     return job->model ? onnx_check_files(job->model) : 0;
 }
 
 int job_number_sources(struct job *job) {
-    sources_number(&job->sources, &job->plan, job_target(job));
+    if (sources_number(&job->sources, &job->plan, job_target(job), job->diags) < 0) return -1;
     return job->model ? onnx_check_files(job->model) : 0;
 }
 

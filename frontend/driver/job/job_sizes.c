@@ -206,9 +206,8 @@ int job_check_twin(const struct job *job, const struct program *program) {
     twin.graph = job->twin, twin.diags = &diags;
     memset(&twin.plan, 0, sizeof twin.plan);
     memset(&twin.decided, 0, sizeof twin.decided);
-    if (job_plan(&twin) < 0 ||
-        program_make(&other, &twin.plan, &twin.sources, job_target(&twin), &twin.info, &diags) < 0)
-        return diags_append(job->diags, &diags), -1;
+    if (job_plan(&twin) < 0) return diags_append(job->diags, &diags), -1;
+    program_make(&other, &twin.plan, &twin.sources, job_target(&twin), &twin.info);
     for (int i = 0; i < program->files.n; i++) {
         const struct program_file *file = &program->files.at[i], *same = i < other.files.n ? &other.files.at[i] : NULL;
         if (!same) return specimens_refuse(job->diags, job->graph->open, file->path, "a file");

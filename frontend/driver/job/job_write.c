@@ -110,9 +110,8 @@ static int make_program(struct job *job, struct program *program, const char **i
     job->info.training = job_training(job);
     job->info.adapters = adapter_sets_fill(job->graph, &job->side.adapters, job->arena);
     if (job->info.copies) slices_stored(&job->stored, job->graph);
-    if (job_plan(job) < 0 ||
-        program_make(program, &job->plan, &job->sources, job_target(job), &job->info, job->diags) < 0)
-        return -1;
+    if (job_plan(job) < 0) return -1;
+    program_make(program, &job->plan, &job->sources, job_target(job), &job->info);
     return job_check_twin(job, program);
 }
 
