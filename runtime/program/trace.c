@@ -1,6 +1,7 @@
 /* Recording: Note [Traces] in trace.h. */
 #include "program/trace.h"
 
+#include "base/io/file.h"
 #include "base/thread/clock.h"
 #include "comm/hosts.h"
 
@@ -242,7 +243,7 @@ static int list_comms(struct trace *trace) {
 /* A file that cannot be written is an error before the first step, not after the last. */
 static int check_file(struct trace *trace) {
     const char *path = trace->self->job->options.trace;
-    FILE *file = path && trace->self->first ? fopen(path, "ae") : NULL;
+    FILE *file = path && trace->self->first && rt_make_parents(path) ? fopen(path, "ae") : NULL;
     if (!path || !trace->self->first) return RT_OK;
     if (file && fclose(file) == 0) return RT_OK;
     return fail_with(trace->self, EXIT_SYSTEM, RT_CODE_WRITE, "cannot write '%s': %s", rt_quote_text(path).text,
@@ -348,7 +349,7 @@ static void warn_dropped(const struct trace *trace, const struct trace_all *all)
     for (int r = 0; r < all->world; r++) dropped += all->parts[r].about.dropped;
     if (dropped)
         rt_warn(trace->rt, RT_CODE_TRACE,
-                "%lld events of the traced steps did not fit into memory: trace fewer steps with --trace-steps A:B",
+                "%lld event(s) of the traced steps did not fit into memory: trace fewer steps with --trace-steps A:B",
                 (long long)dropped);
 }
 

@@ -278,7 +278,7 @@ static bool make_directory(const char *path) {
     return exists && S_ISDIR(info.st_mode);
 }
 
-bool rt_make_directories(const char *path) {
+bool rt_make_parents(const char *path) {
     char part[PATH_MAX];
     const int length = snprintf(part, sizeof part, "%s", path);
     bool made = length < (int)sizeof part;
@@ -288,7 +288,11 @@ bool rt_make_directories(const char *path) {
         made = make_directory(part);
         *slash = '/';
     }
-    return made && make_directory(part);
+    return made;
+}
+
+bool rt_make_directories(const char *path) {
+    return rt_make_parents(path) && make_directory(path);
 }
 
 bool rt_file_sync_directory(int directory, const char *path, struct rt_reason *why) {

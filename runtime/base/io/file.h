@@ -70,6 +70,8 @@ bool rt_file_create_at(int directory, const char *path, const struct rt_piece *p
 
 /* Creates the directory, and those above it; false with errno. An existing one is no error. */
 bool rt_make_directories(const char *path);
+/* The same for those above a file, which is to be written. */
+bool rt_make_parents(const char *path);
 
 /* Syncs the entries of an open directory to disk; messages print `path`. */
 bool rt_file_sync_directory(int directory, const char *path, struct rt_reason *why);
