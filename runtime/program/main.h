@@ -266,6 +266,7 @@ struct nonfinite {
     bool found;
     int rank; /* the first rank that had it */
     int parameter, input, instruction;
+    bool undefined; /* the instruction made a NaN, of values that were none */
 };
 
 /* Finds it by computing the gradients of the step again. Collective over the job's ranks; parameters are unchanged.

@@ -106,8 +106,9 @@ static void end_instruction(struct search *s) {
         s->instruction >= 0 && s->instruction < s->ninstructions ? s->entries[s->instruction] : NULL;
     if (!entry) return;
     const int made = check_values(s->rt, rt_json_member(entry, "results"));
-    const bool blamed = ((made & HAS_NAN) && !(s->read & HAS_NAN)) || ((made & HAS_INFINITY) && !s->read);
-    if (blamed) add_finding(s, KIND_INSTRUCTION, micro_of(s, entry) * s->ninstructions + s->instruction);
+    const bool undefined = (made & HAS_NAN) && !(s->read & HAS_NAN);
+    if (undefined || ((made & HAS_INFINITY) && !s->read))
+        add_finding(s, KIND_INSTRUCTION, 2 * (micro_of(s, entry) * s->ninstructions + s->instruction) + undefined);
 }
 
 static void begin_instruction(struct rt_observer *observer, struct rt *rt, int instruction) {
@@ -181,7 +182,8 @@ static int agree(struct search *s, struct nonfinite *found) {
     const int64_t which = all & (((int64_t)1 << KIND_SHIFT) - 1);
     found->parameter = all >> KIND_SHIFT == KIND_PARAMETER ? (int)which : -1;
     found->input = all >> KIND_SHIFT == KIND_INPUT ? (int)which : -1;
-    found->instruction = all >> KIND_SHIFT == KIND_INSTRUCTION ? (int)(which % s->ninstructions) : -1;
+    found->instruction = all >> KIND_SHIFT == KIND_INSTRUCTION ? (int)(which / 2 % s->ninstructions) : -1;
+    found->undefined = which % 2;
     return RT_OK;
 }
 
@@ -220,7 +222,7 @@ static void list_members(const struct rt_json *names, struct failure *failure) {
 }
 
 /* A gradient node is named like its forward node, with ".grad" appended. */
-static void place_instruction(const struct rt_json *entry, struct failure *failure) {
+static void place_instruction(const struct rt_json *entry, bool undefined, struct failure *failure) {
     static const char suffix[] = ".grad";
     const char *node = rt_json_text(rt_json_member(entry, "node")), *op = rt_json_text(rt_json_member(entry, "op"));
     const char *from = rt_json_text(rt_json_member(entry, "from"));
@@ -232,6 +234,9 @@ static void place_instruction(const struct rt_json *entry, struct failure *failu
     snprintf(name, sizeof name, "%.*s", (int)(length < sizeof name ? length : sizeof name - 1), node);
     failure_where(failure, "%snode '%s' (%s)%s%s", gradient ? "gradient of " : "", rt_quote_text(name).text,
                   rt_quote_text(op).text, from ? " " : "", from ? rt_quote_text(from).text : "");
+    if (undefined && strcmp(op, "Div") == 0)
+        failure_help(failure, "it divides 0 by 0: so does a mean over labels none of which counts, in PyTorch too; "
+                              "mean=tokens of --loss is a mean over the labels of all micro-batches of the step");
     list_members(rt_json_member(entry, "of"), failure);
 }
 
@@ -243,5 +248,6 @@ void nonfinite_place(const struct nonfinite *found, const struct manifest *manif
     else if (found->input >= 0)
         failure_where(failure, "input '%s'", rt_quote_text(manifest->inputs[found->input]).text);
     else if (found->instruction >= 0)
-        place_instruction(rt_json_item(rt_json_root(manifest->document), "instructions", found->instruction), failure);
+        place_instruction(rt_json_item(rt_json_root(manifest->document), "instructions", found->instruction),
+                          found->undefined, failure);
 }

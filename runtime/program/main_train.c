@@ -394,8 +394,8 @@ static int hold_directory(struct trainer *t) {
 
 static int cannot_keep(struct trainer *t, int64_t all, const char *why) {
     fail_with(t->self, EXIT_MISMATCH, RT_CODE_CHECKPOINT,
-              "the steps of the checkpoint have %lld micro-batches, and this job has %d scale unit%s: %s",
-              (long long)all, t->units, t->units == 1 ? "" : "s", why);
+              "the steps of the checkpoint have %lld micro-batch(es), and this job has %d scale unit(s): %s",
+              (long long)all, t->units, why);
     failure_help(&t->self->failure, "--accumulate A continues with A micro-batches per scale unit and step");
     return t->self->status;
 }
@@ -552,7 +552,8 @@ static int open_log(struct trainer *t) {
     const char *path = t->options->log;
     const int64_t step = t->resume ? t->rt->internal->trained : -1;
     if (!path || !t->self->first) return RT_OK;
-    t->log = t->options->eval_only ? fopen(path, "ae") : log_open(path, step, &t->evaluated);
+    if (rt_make_parents(path))
+        t->log = t->options->eval_only ? fopen(path, "ae") : log_open(path, step, &t->evaluated);
     if (t->log) return RT_OK;
     return fail_with(t->self, EXIT_SYSTEM, RT_CODE_WRITE, "cannot write '%s': %s", rt_quote_text(path).text,
                      strerror(errno));
@@ -587,7 +588,7 @@ static bool shows_progress(const struct trainer *t) {
 /* What a reader of the last lines may not know. */
 static void tell_end(const struct trainer *t) {
     if (t->skipped)
-        fprintf(stderr, "rankc: note: %lld steps were skipped: their gradients were not finite\n",
+        fprintf(stderr, "rankc: note: steps skipped, because their gradients were not finite: %lld\n",
                 (long long)t->skipped);
     if (is_over(t))
         fprintf(stderr,

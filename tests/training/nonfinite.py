@@ -157,7 +157,25 @@ def sliced(bench):
         expect("node '/model/transformer/h.1/mlp/c_fc/" in said and "before the step" not in said, f"ZeRO {zero}: {said}")
 
 
-CHECKS = [updated, ended, named, given, sliced]
+def unlabelled(bench):
+    """A mean over labels of which none counts is NaN, as in PyTorch (F.cross_entropy: 0 / 0), and the error says so. mean=tokens divides by
+    the labels of the whole step."""
+    model = os.path.join(HERE, "data/gpt2")
+    files = {name: f"{model}/packed/{name}.npy" for name in ("input_ids", "position_ids", "labels")}
+    labels = np.load(files["labels"])
+    labels[:2] = -100 # the first micro-batch
+    files["labels"] = bench.path("labels.npy")
+    np.save(files["labels"], labels)
+    for mean, status in ("", 9), (",mean=tokens", 0):
+        call(bench.rankc, "compile", f"{model}/model.onnx", "-o", bench.path("labelled"), "-q", "--reuse", "override", "--train",
+             "--accumulate", "2", "--loss", f"cross_entropy:logits=logits,labels=labels{mean}")
+        said = call(bench.rankc, "train", bench.path("labelled"), *words("--data", files), "--steps", "1", "--log",
+                    bench.path(f"new/{status}/log"), status=status).stderr
+        expect(os.path.exists(bench.path(f"new/{status}/log")), "the folder of the log is not made")
+        expect(mean or ("error[E0914]" in said and "divides 0 by 0" in said and "mean=tokens" in said), said)
+
+
+CHECKS = [updated, ended, named, given, sliced, unlabelled]
 
 
 def main():
