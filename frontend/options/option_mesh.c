@@ -89,7 +89,7 @@ static int check_mesh(struct parser *parser) {
     const struct mesh *mesh = &options->decisions.mesh;
     const char *why = mesh_refused(mesh);
     if (mesh_product(mesh) > RT_MAX_RANKS)
-        return diag_error(parser->diags, 204, EXIT_USAGE, NULL, "the mesh of --pas %s has %lld devices, more than %d",
+        return diag_error(parser->diags, 204, EXIT_USAGE, NULL, "the mesh of --pas %s has %lld device(s), more than %d",
                           options_text(options, OPT_PAS, parser->arena), (long long)mesh_product(mesh), RT_MAX_RANKS);
     if (why)
         return diag_error(parser->diags, 204, EXIT_USAGE, NULL, "the mesh of --pas %s: %s",
@@ -99,7 +99,7 @@ static int check_mesh(struct parser *parser) {
         options->plan_ngpus = devices;
     else if (mesh->naxes && options->plan_ngpus != devices)
         return diag_error(parser->diags, 204, EXIT_USAGE, NULL,
-                          "the mesh of --pas %s has %d devices, but --plan-ngpus is %lld",
+                          "the mesh of --pas %s has %d device(s), but --plan-ngpus is %lld",
                           options_text(options, OPT_PAS, parser->arena), devices, (long long)options->plan_ngpus);
     return 0;
 }

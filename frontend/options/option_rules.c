@@ -29,14 +29,25 @@ static int take_configuration(struct parser *parser) {
     return 0;
 }
 
+/* True of steps that write a token of each text: such a step has one micro-batch, whose texts have caches in memory. */
+static bool generates(const struct options *options) {
+    return options->decode || (options->state && strcmp(options->state, "none") != 0);
+}
+
+/* The size that --dim gives the batch; NULL: none. */
+static const struct option_size *given_batch(const struct options *options) {
+    for (int i = 0; i < options->dims.all.n; i++)
+        if (strcmp(options->dims.all.at[i].name, options->batch_dim) == 0) return &options->dims.all.at[i];
+    return NULL;
+}
+
 bool options_micro_batches(const struct options *options, int64_t units, int64_t *micro_batches) {
     *micro_batches = options->decisions.micro_batches;
     if (!options->global_batch) return true;
-    for (int i = 0; i < options->dims.all.n; i++)
-        if (strcmp(options->dims.all.at[i].name, options->batch_dim) == 0)
-            units *= options->dims.all.at[i].range.typical;
-    *micro_batches = units ? options->global_batch / units : 0;
-    return units && options->global_batch % units == 0;
+    const struct option_size *batch = given_batch(options);
+    if (batch) units *= batch->range.typical;
+    *micro_batches = generates(options) ? 1 : units ? options->global_batch / units : 0;
+    return *micro_batches && options->global_batch == *micro_batches * units;
 }
 
 bool options_divide_batch(struct options *options) {
@@ -44,11 +55,32 @@ bool options_divide_batch(struct options *options) {
                                  &options->decisions.micro_batches);
 }
 
-int options_take_batch(struct options *options, struct diags *diags) {
-    if (options->pas.word == OPT_POLICY_AUTODIST || options_divide_batch(options)) return 0;
+/* E0205 where a step of generation has another number of texts. The search chooses among numbers of scale units. */
+static int check_texts(const struct options *options, int64_t units, struct diags *diags) {
+    const struct option_size *batch = given_batch(options);
+    const int64_t all = options->global_batch, texts = batch ? batch->range.typical : 0;
+    const bool searched = options->pas.word == OPT_POLICY_AUTODIST && !options->given[OPT_PLAN_NGPUS];
+    if (searched && texts && all % texts == 0 && options->runtime_ngpus % (all / texts) == 0) return 0;
+    if (!batch || texts * units == all) return 0;
+    diag_error(diags, 205, EXIT_USAGE, "--global-batch",
+               "a step of generation has one micro-batch, and --dim %s=%lld is not %lld text(s) on %lld scale unit(s)",
+               batch->name, (long long)texts, (long long)all, (long long)units);
+    return diag_help(diags, "leave out --dim %s: --global-batch says what it is", batch->name);
+}
+
+int options_take_batch(struct options *options, struct arena *arena, struct diags *diags) {
+    const int64_t units = options->runtime_ngpus / options->plan_ngpus;
+    if (generates(options) && check_texts(options, units, diags) < 0) return -1;
+    if (options->pas.word == OPT_POLICY_AUTODIST) return 0;
+    if (generates(options) && !given_batch(options)) {
+        VEC_UNSHARE(arena, &options->dims.all);
+        VEC_PUSH(arena, &options->dims.all,
+                 (struct option_size){options->batch_dim, open_fixed(options->global_batch / units)});
+    }
+    if (options_divide_batch(options)) return 0;
     return diag_error(diags, 205, EXIT_USAGE, "--global-batch",
-                      "%lld samples are no multiple of those of a micro-batch on all %lld scale units",
-                      (long long)options->global_batch, (long long)(options->runtime_ngpus / options->plan_ngpus));
+                      "%lld is no multiple of the samples that all %lld scale unit(s) have in a micro-batch",
+                      (long long)options->global_batch, (long long)units);
 }
 
 /* --global-batch. The batch of a model file is known when the file has been read. */
@@ -56,7 +88,7 @@ static int check_batch(struct parser *parser) {
     struct options *options = parser->options;
     if (options->given[OPT_ACCUMULATE])
         return parser_usage_error(parser, "--global-batch determines --accumulate: give one of them");
-    return options->batch_dim ? options_take_batch(options, parser->diags) : 0;
+    return options->batch_dim ? options_take_batch(options, parser->arena, parser->diags) : 0;
 }
 
 /* E0200 for an option of the search with another policy. */

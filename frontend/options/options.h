@@ -215,16 +215,16 @@ void options_start(struct options *out, enum verb verb, const char *operand, str
 int options_finish(struct options *options, struct arena *arena, struct diags *diags);
 
 /* The micro-batches of each of so many scale units: by --global-batch if that is given. False if the batch is no
- * multiple of the sequences that all scale units have in a micro-batch. */
+ * multiple of the sequences that all scale units have in a micro-batch; in generation, if it is another number. */
 bool options_micro_batches(const struct options *options, int64_t units, int64_t *micro_batches);
 
 /* Sets decisions.micro_batches from --global-batch, if it is given, for the mesh and the ranks of the options. False as
  * options_micro_batches. */
 bool options_divide_batch(struct options *options);
 
-/* The same where --global-batch and batch_dim are given: 0, or -1 after E0205. The search of autodist divides the batch
- * for each of its candidates. */
-int options_take_batch(struct options *options, struct diags *diags);
+/* The same where --global-batch and batch_dim are given: 0, or -1 after E0205. In generation without --dim of the batch,
+ * that is its size. The search of autodist divides the batch for each of its candidates. */
+int options_take_batch(struct options *options, struct arena *arena, struct diags *diags);
 
 /* The name of a file without directories and suffix. */
 char *options_stem(const char *path, struct arena *arena);

@@ -45,5 +45,5 @@ int batch_take(const struct options **options, struct arena *arena, struct diags
     *taken = **options, taken->batch_dim = batch;
     take_shape(taken, arena);
     *options = taken;
-    return options_take_batch(taken, diags);
+    return options_take_batch(taken, arena, diags);
 }

@@ -17,7 +17,7 @@ int job_ranks(struct job *job) {
     job->runtime_ngpus = own ? unit : (int)options->runtime_ngpus;
     if (job->runtime_ngpus % unit == 0) return 0;
     return diag_error(job->diags, 204, EXIT_USAGE, NULL,
-                      "the mesh of %s has %d devices, and --runtime-ngpus %d is not a multiple of it",
+                      "the mesh of %s has %d device(s), and --runtime-ngpus %d is not a multiple of it",
                       diag_quote(job->diags, options->operand), unit, job->runtime_ngpus);
 }
 
@@ -113,9 +113,16 @@ static int read_plan(struct job *job) {
     return 0;
 }
 
-/* E0415 for an output of inference along whose dimension 0 the results of micro-batches cannot be joined. */
-static int check_outputs(const struct job *job) {
+/* E0415 where a step of inference cannot have several micro-batches: it has memory for the state of one, or results
+ * cannot be joined along dimension 0 of an output. */
+static int check_micro_batches(const struct job *job) {
     const struct graph *graph = job->graph;
+    VEC_EACH(&graph->tensors, t, const struct tensor *tensor) {
+        if (tensor->kind == TENSOR_STATE)
+            return diag_error(job->diags, 415, EXIT_UNSUPPORTED, "--accumulate",
+                              "a step that keeps state has one micro-batch, and %s is state",
+                              diag_quote(job->diags, tensor->name));
+    }
     for (int i = 0; i < graph->outputs.n; i++) {
         const bool counted = graph_counted(graph, i);
         if (!counted && graph->tensors.at[graph->outputs.at[i]].ndim) continue;
@@ -136,7 +143,7 @@ static int read_inference(struct job *job) {
     if (read_plan(job) < 0) return -1;
     decisions->zero = 0, decisions->zero_groups = 1, decisions->schedule = NULL;
     job->graph->micro_batches = (int)decisions->micro_batches;
-    return job->graph->micro_batches ? check_outputs(job) : 0;
+    return job->graph->micro_batches > 1 ? check_micro_batches(job) : 0;
 }
 
 /* --zero-ngroups divides the scale units into groups of equal size. A run with other units is checked when it
@@ -151,7 +158,7 @@ static int check_groups(const struct job *job, int units) {
                           "--zero-prefetch needs parameters that are divided: --use-zero 3 or --pas fsdp");
     if (units % groups == 0 || units < groups) return 0;
     return diag_error(job->diags, 503, EXIT_LIMIT, NULL,
-                      "%d scale units cannot be divided into %d ZeRO groups of equal size", units, groups);
+                      "%d scale unit(s) cannot be divided into %d ZeRO groups of equal size", units, groups);
 }
 
 /* True if parameters are to lie elsewhere than where they are used, so that ZeRO 3 is the default. */
