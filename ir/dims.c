@@ -240,8 +240,8 @@ const char *dims_text_fault(struct arena *arena, const char *text, int ninputs, 
         rest = parse_alternative(rest, &pattern);
         if (pattern.why) return pattern.why;
         if (pattern.ninputs != ninputs || pattern.ntensors - pattern.ninputs != noutputs)
-            return arena_printf(arena, "the annotation must have the %d inputs and %d outputs of the types", ninputs,
-                                noutputs);
+            return arena_printf(arena, "the annotation must have the %d input(s) and %d output(s) of the types",
+                                ninputs, noutputs);
         for (int t = 0; t < pattern.ntensors; t++) {
             const char *why = tensor_fault(arena, &pattern, t);
             if (why) return why;
@@ -316,7 +316,7 @@ static bool bind_star(struct binding *b) {
         bool star = has_star(p);
         int count = t->ndim - p->n + star;
         if (count < 0 || (!star && count > 0))
-            return refuse(b, "input %d has %d dimensions, but needs %s%d", i, t->ndim, star ? "at least " : "",
+            return refuse(b, "input %d has %d dimension(s), but needs %s%d", i, t->ndim, star ? "at least " : "",
                           p->n - star);
         if (star && count > b->nstar) b->nstar = count;
     }
@@ -412,7 +412,7 @@ static bool bind_output(struct binding *b, int i) {
 static bool bind_alternative(struct binding *b) {
     int ninputs = b->pattern->ninputs, noutputs = b->pattern->ntensors - ninputs;
     if (b->node->ninputs > ninputs || b->node->noutputs > noutputs)
-        return refuse(b, "takes %d inputs and returns %d outputs", ninputs, noutputs);
+        return refuse(b, "takes %d input(s) and returns %d output(s)", ninputs, noutputs);
     begin(b->dims, ninputs, noutputs);
     if (!bind_star(b)) return false;
     for (int i = 0; i < ninputs; i++)

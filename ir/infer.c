@@ -24,8 +24,8 @@ static void count_inputs(const struct op *op, int *least, int *most) {
 
 static int refuse_count(const struct graph *graph, int node, struct diags *diags, const char *takes, int count,
                         const char *what, int given) {
-    return diag_error(diags, 331, EXIT_MALFORMED, node_place(graph, node), "%s %s %d %s%s, but %d given",
-                      graph->nodes.at[node].op->name, takes, count, what, count == 1 ? "" : "s", given);
+    return diag_error(diags, 331, EXIT_MALFORMED, node_place(graph, node), "%s %s %d %s(s), but %d given",
+                      graph->nodes.at[node].op->name, takes, count, what, given);
 }
 
 /* Checks that the node has as many operands as the row declares. dims_fn hooks rely on that. */

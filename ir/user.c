@@ -423,7 +423,7 @@ static const char *check_callee(const struct user_op *user, const struct user_op
     const char *why;
     if (!callee) return arena_printf(arena, "the operator %s is not declared", part->callee);
     if (part->nargs < user_required(callee) || part->nargs > user_inputs(callee))
-        return arena_printf(arena, "%s has %d inputs, not %d", part->callee, user_inputs(callee), part->nargs);
+        return arena_printf(arena, "%s has %d input(s), not %d", part->callee, user_inputs(callee), part->nargs);
     if (part->output >= user_outputs(callee))
         return arena_printf(arena, "%s has no output %d", part->callee, part->output);
     for (const char *rest = callee->attrs; (rest = user_next_attr(rest, &attr, &why));)

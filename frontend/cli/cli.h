@@ -28,7 +28,10 @@ int cli_print_json(struct cli *cli, struct rt_json_writer *writer);
 int cli_print_text(struct cli *cli, const char *text);
 
 /* Prints what a verb has done; with -q nothing, unless --json asks for it. 0, or -1 after a diagnostic. */
-int cli_confirm(struct cli *cli, const char *text);
+int cli_confirm(struct cli *cli, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+/* Prints a part of the result to stdout, as rt_plurals leaves it. */
+void cli_print(const struct cli *cli, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 /* -v: prints a detail, "rankc: ..", as a line on stderr; without -v, and with --json, nothing. */
 void cli_tell(const struct cli *cli, const char *format, ...) __attribute__((format(printf, 2, 3)));

@@ -371,9 +371,9 @@ static void tell_details(const struct compiled_model *compiled, int64_t started,
     const struct rt_json *root = compiled->root, *classes = rt_json_member(root, "classes");
     const char *key = rt_json_text(rt_json_member(rt_json_member(rt_json_member(root, "keys"), "plan"), "key"));
     int number = 0;
-    cli_tell(cli, "%d nodes, %d instructions, %d files, plan key %s; %.1f s", length_of(rt_json_member(root, "nodes")),
-             length_of(rt_json_member(root, "instructions")), length_of(rt_json_member(root, "files")), key ? key : "?",
-             (double)(rt_now_ms() - started) / 1000);
+    cli_tell(cli, "%d node(s), %d instruction(s), %d file(s), plan key %s; %.1f s",
+             length_of(rt_json_member(root, "nodes")), length_of(rt_json_member(root, "instructions")),
+             length_of(rt_json_member(root, "files")), key ? key : "?", (double)(rt_now_ms() - started) / 1000);
     for (const struct rt_json *class = rt_json_first(classes); class; class = class->next, number++) {
         int64_t bytes[MEMORY_KINDS];
         struct strbuf text = {.arena = cli->arena};

@@ -75,7 +75,7 @@ static const char *find_instance(const char *path, struct cli *cli) {
     }
     if (found.all.n == 1) return found.all.at[0];
     if (found.all.n) {
-        diag_error(cli->diags, 200, EXIT_USAGE, NULL, "%s contains %d compiled models; name one of them", name,
+        diag_error(cli->diags, 200, EXIT_USAGE, NULL, "%s contains %d compiled model(s); name one of them", name,
                    found.all.n);
         diag_note(cli->diags, "the compiled models are %s", list_paths(&found, cli));
     } else {

@@ -206,7 +206,7 @@ static int read_begin(struct generate *generate, struct prompt_files files) {
     if (prompts_of_file(&generate->prompts, files.ids, files.mask, cli) < 0) return -1;
     if (rows < 0 || rows == generate->prompts.all.n) return 0;
     return diag_error(cli->diags, 915, EXIT_MALFORMED, diag_quote(cli->diags, files.ids),
-                      "there are %d rows of the decoder's first tokens, but %" PRId64 " for the encoder",
+                      "there are %d row(s) of the decoder's first tokens, but %" PRId64 " for the encoder",
                       generate->prompts.all.n, rows);
 }
 

@@ -1,5 +1,4 @@
 /* Prints diagnostics in the format and colour that options and terminal ask for, and results as JSON. */
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -39,16 +38,20 @@ int cli_print_text(struct cli *cli, const char *text) {
     return cli_print_json(cli, writer);
 }
 
-int cli_confirm(struct cli *cli, const char *text) {
-    return cli->options->quiet && !cli->options->json ? 0 : cli_print_text(cli, text);
+int cli_confirm(struct cli *cli, const char *format, ...) {
+    char *text;
+    ARENA_PRINT_TO(text, cli->arena, format);
+    return cli->options->quiet && !cli->options->json ? 0 : cli_print_text(cli, rt_plurals(text));
+}
+
+void cli_print(const struct cli *cli, const char *format, ...) {
+    char *text;
+    ARENA_PRINT_TO(text, cli->arena, format);
+    fputs(rt_plurals(text), stdout);
 }
 
 void cli_tell(const struct cli *cli, const char *format, ...) {
-    va_list arguments;
-    if (!cli->options->verbose || cli->options->json) return;
-    fputs("rankc: ", stderr);
-    va_start(arguments, format);
-    vfprintf(stderr, format, arguments);
-    va_end(arguments);
-    fputc('\n', stderr);
+    char *text;
+    ARENA_PRINT_TO(text, cli->arena, format);
+    if (cli->options->verbose && !cli->options->json) fprintf(stderr, "rankc: %s\n", rt_plurals(text));
 }

@@ -73,8 +73,8 @@ static void note_each(struct import *import, int code, int count) {
             diag_help(import->diags, "%s was added in opset %d, but the model imports opset %d", missing->name,
                       missing->since, missing->version);
         else if (count > 1 || missing->count > 1)
-            diag_note(import->diags, "%s: %d node%s, the first is %s", diag_quote(import->diags, missing->name),
-                      missing->count, missing->count == 1 ? "" : "s", missing->where);
+            diag_note(import->diags, "%s: %d node(s), the first is %s", diag_quote(import->diags, missing->name),
+                      missing->count, missing->where);
         if (missing->remedy) diag_help(import->diags, "%s: %s", missing->name, missing->remedy);
         noted++;
     }
@@ -330,9 +330,8 @@ static int find_inputs(struct lower *lower) {
 
 static const char *count_text(struct lower *lower, int least, int most) {
     struct arena *arena = lower->arena;
-    const char *plural = least == 1 && most == 1 ? "" : "s";
-    if (least == most) return arena_printf(arena, "%d input%s", least, plural);
-    if (most == ONNX_MANY) return arena_printf(arena, "at least %d input%s", least, plural);
+    if (least == most) return arena_printf(arena, "%d input(s)", least);
+    if (most == ONNX_MANY) return arena_printf(arena, "at least %d input(s)", least);
     return arena_printf(arena, "%d to %d inputs", least, most);
 }
 
@@ -348,8 +347,7 @@ static int check_counts(struct lower *lower) {
     for (int i = 0; i < required; i++)
         if (lower->inputs[i] == LEFT_OUT) return lower_error(lower, 331, "required input %d is omitted", i);
     if (!lower->noutputs || lower->noutputs > op->out_max)
-        return lower_error(lower, 331, "%s has %d output%s, %d given", op->name, op->out_max,
-                           op->out_max == 1 ? "" : "s", lower->noutputs);
+        return lower_error(lower, 331, "%s has %d output(s), %d given", op->name, op->out_max, lower->noutputs);
     for (int o = 0; o < lower->noutputs; o++)
         if (*onnx_text(lower->node->output[o])) return 0;
     return lower_error(lower, 332, "no output has a name");

@@ -110,8 +110,8 @@ static int numbers_of(struct sizes *sizes, const Onnx__ValueInfoProto *info, con
     if (tensor->dtype == RT_DTYPE_NONE || (type->shape && type->shape->n_dim > RT_MAX_NDIM) ||
         !shape_of(sizes, info, count, tensor))
         return diag_error(import->diags, 342, EXIT_MALFORMED, where,
-                          "--bind gives %lld number%s, but the input is declared as %s", (long long)count,
-                          count == 1 ? "" : "s", sizes_declared(type, import->arena));
+                          "--bind gives %lld number(s), but the input is declared as %s", (long long)count,
+                          sizes_declared(type, import->arena));
     if (fill(tensor, text, count, import->arena)) return 0;
     return diag_error(import->diags, 342, EXIT_MALFORMED, where, "--bind gives numbers that are not of type %s",
                       rt_dtypes[tensor->dtype].name);

@@ -316,7 +316,7 @@ int import_pairs(struct import *import) {
         drop_unread(&pairs);
         if (pairs.all.n)
             diag_remark(import->diags, import->model->place,
-                        "%d inputs and outputs look like state that steps keep (%s): "
+                        "%d input(s) and outputs look like state that steps keep (%s): "
                         "--state auto keeps it in memory",
                         pairs.all.n, said(&pairs));
         return 0;
@@ -324,7 +324,7 @@ int import_pairs(struct import *import) {
     if (!pairs.all.n)
         return diag_error(import->diags, 441, EXIT_UNSUPPORTED, import->model->place,
                           "no input and output have names of state; --state IN=OUT,.. names them");
-    diag_remark(import->diags, import->model->place, "%d inputs are state: %s", pairs.all.n, said(&pairs));
+    diag_remark(import->diags, import->model->place, "%d input(s) are state: %s", pairs.all.n, said(&pairs));
     for (int i = 0; i < pairs.alone.n && i < MOST_SAID; i++)
         diag_remark(import->diags, import->model->place, "input %s looks like state, but no output has its new value",
                     diag_quote(import->diags, pairs.alone.at[i]));

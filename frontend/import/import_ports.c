@@ -111,7 +111,7 @@ static int add_items(struct import *import, const Onnx__ValueInfoProto *info, co
                           "--shape says that the sequence is empty, and gives it tensors");
     if (n > MOST_ITEMS)
         return diag_error(import->diags, 506, EXIT_LIMIT, where,
-                          "the sequence has %lld tensors, at most %d are supported", (long long)n, MOST_ITEMS);
+                          "the sequence has %lld tensor(s), at most %d are supported", (long long)n, MOST_ITEMS);
     for (int64_t k = 0; k < n; k++) {
         const char *item = arena_printf(import->arena, "%s.%lld", name, (long long)k);
         if (is_taken(import, item))

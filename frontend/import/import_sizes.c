@@ -254,8 +254,8 @@ static int take_shape(struct sizes *sizes, const Onnx__ValueInfoProto *info, con
                           "--shape: a tensor of a sequence takes sizes or scalar");
     if (!type || !type->shape) return 0;
     if ((int)type->shape->n_dim != given->ndim)
-        return diag_error(import->diags, 201, EXIT_USAGE, where, "%s: the input has %zu dimension%s, not %d", option,
-                          type->shape->n_dim, type->shape->n_dim == 1 ? "" : "s", given->ndim);
+        return diag_error(import->diags, 201, EXIT_USAGE, where, "%s: the input has %zu dimension(s), not %d", option,
+                          type->shape->n_dim, given->ndim);
     EACH_VALUE(type->shape->dim, given->ndim, d, const Onnx__TensorShapeProto__Dimension *dim) {
         const char *size = open_range_text(import->arena, &given->sizes[d]);
         if (sizes_is_number(dim)) {
@@ -490,6 +490,6 @@ void sizes_report(struct sizes *sizes, const char *decoder) {
             diag_note(import->diags, "input %s is %s", diag_quote(import->diags, info->name), dims_text(sizes, info));
     }
     if (sizes->open_inputs.n > MOST_SHOWN)
-        diag_note(import->diags, "%d more inputs have such dimensions", sizes->open_inputs.n - MOST_SHOWN);
+        diag_note(import->diags, "%d more input(s) have such dimensions", sizes->open_inputs.n - MOST_SHOWN);
     suggest(import, strbuf_text(&dims), strbuf_text(&shapes), by_input, decoder);
 }

@@ -178,7 +178,7 @@ static bool input_type(struct sizes *sizes, const Onnx__ValueInfoProto *info, en
     else if (!type->shape && !sizes_shape(sizes, onnx_text(info->name)))
         no_shape(import, info, where);
     else if (type->shape && type->shape->n_dim > RT_MAX_NDIM)
-        diag_error(import->diags, 506, EXIT_LIMIT, where, "the input has %zu dimensions, at most %d are supported",
+        diag_error(import->diags, 506, EXIT_LIMIT, where, "the input has %zu dimension(s), at most %d are supported",
                    type->shape->n_dim, RT_MAX_NDIM);
     else if (*dtype == RT_DTYPE_NONE)
         diag_error(import->diags, 407, EXIT_UNSUPPORTED, where, "the input's type %s is not supported",
@@ -260,7 +260,7 @@ void import_report_undeclared(struct import *import) {
     diag_warning(import->diags, 342, import->undeclared.where, "%s: the declaration is ignored",
                  import->undeclared.text);
     if (import->undeclared.count > 1)
-        diag_note(import->diags, "%d values are declared otherwise than computed", import->undeclared.count);
+        diag_note(import->diags, "%d value(s) are declared otherwise than computed", import->undeclared.count);
 }
 
 int import_values(struct import *import, struct scope *scope) {

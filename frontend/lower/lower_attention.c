@@ -26,7 +26,7 @@ static int split_heads(struct lower *lower, int x, const char *count) {
     int64_t heads = lower_int(lower, count);
     if (tensor.ndim == 4) return x;
     if (tensor.ndim != 3 || heads < 1 || tensor.dims[2] % heads)
-        return lower_error(lower, 378, "%s cannot be divided into %s = %lld heads", lower_type(lower, &tensor), count,
+        return lower_error(lower, 378, "%s cannot be divided into %s = %lld head(s)", lower_type(lower, &tensor), count,
                            (long long)heads);
     int64_t shape[] = {tensor.dims[0], tensor.dims[1], heads, tensor.dims[2] / heads};
     return emit_transpose(lower, emit_reshape(lower, x, 4, shape), (int64_t[]){0, 2, 1, 3});

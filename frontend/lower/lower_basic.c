@@ -131,7 +131,7 @@ int lower_constant(struct lower *lower) {
 static int fill(struct lower *lower, int value, int n, const int64_t *shape) {
     if (value < 0) return -1;
     if (n > RT_MAX_NDIM)
-        return lower_error(lower, 506, "a shape of %d dimensions: at most %d are supported", n, RT_MAX_NDIM);
+        return lower_error(lower, 506, "a shape of %d dimension(s): at most %d are supported", n, RT_MAX_NDIM);
     for (int d = 0; d < n; d++)
         if (shape[d] < 0) return lower_error(lower, 377, "negative extent %lld", (long long)shape[d]);
     if (!graph_shape_fits(lower->builder.graph, n, shape)) return lower_too_large(lower);
@@ -266,7 +266,7 @@ static int range_of_ints(struct lower *lower, enum rt_dtype dtype) {
     if (open_is(lower->builder.graph->open, last) || open_is(lower->builder.graph->open, start))
         return range_of_open(lower, dtype, start, last, delta);
     if (n > 1 << 28 && limit->n) return refuse_unbounded(lower, n);
-    if (n > 1 << 28) return lower_error(lower, 505, "a range of %lld elements is too long", (long long)n);
+    if (n > 1 << 28) return lower_error(lower, 505, "a range of %lld element(s) is too long", (long long)n);
     int64_t *values = ARENA_ARRAY(lower->arena, int64_t, n + 1);
     for (int64_t i = 0; i < n; i++) values[i] = start + i * delta;
     const int y = constant(lower, dtype, 1, n, values, RT_I64);
@@ -286,7 +286,7 @@ int lower_eye_like(struct lower *lower) {
     enum rt_dtype dtype = x.dtype;
     if (lower_given(lower, "dtype")) dtype = lower_float_type(lower, rt_dtype_by_onnx((int)lower_int(lower, "dtype")));
     if (dtype == RT_DTYPE_NONE) return lower_error(lower, 407, "the result's type is not supported");
-    if (x.ndim != 2) return lower_error(lower, 378, "the input has %d dimensions, not 2", x.ndim);
+    if (x.ndim != 2) return lower_error(lower, 378, "the input has %d dimension(s), not 2", x.ndim);
     int ones = fill(lower, build_scalar(&lower->builder, RT_I32, 1), 2, x.dims);
     if (ones < 0) return -1;
     struct attr attrs[] = {attr_of_int("upper", 1), attr_of_int("k", lower_int(lower, "k"))};

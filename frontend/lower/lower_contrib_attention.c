@@ -22,7 +22,7 @@ static int padded_keys(struct lower *lower, int x, int64_t extent, double value)
     struct tensor tensor = lower_tensor(lower, x);
     int last = tensor.ndim - 1;
     if (last < 0 || !lower_meets_keys(lower, tensor.dims[last], extent) || tensor.dims[last] > extent)
-        return lower_error(lower, 378, "%s is longer than the %lld keys", lower_type(lower, &tensor),
+        return lower_error(lower, 378, "%s is longer than the %lld key(s)", lower_type(lower, &tensor),
                            (long long)extent);
     if (tensor.dims[last] == extent || tensor.dims[last] == 1) return x;
     return emit_padded(lower, x, last, 0, extent - tensor.dims[last], value);

@@ -51,7 +51,7 @@ static int read_shapes(struct lower *lower, struct mixture *m) {
     if (!lower_meet(lower, scores.dims[0], m->tokens))
         return lower_misfit(lower, lower->inputs[X], lower->inputs[SCORES]);
     if (m->chosen < 1 || m->chosen > m->experts)
-        return lower_error(lower, 335, "k is %lld, but there are %lld experts", (long long)m->chosen,
+        return lower_error(lower, 335, "k is %lld, but there are %lld expert(s)", (long long)m->chosen,
                            (long long)m->experts);
     if (check_weights(lower, m, UP, m->gated && m->fusion ? 2 * m->inner : m->inner, m->hidden) < 0 ||
         check_weights(lower, m, DOWN, m->hidden, m->inner) < 0)

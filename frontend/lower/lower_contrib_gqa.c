@@ -55,8 +55,8 @@ static int read_operands(struct lower *lower, struct group_query *call) {
     int *to[] = {&heads->q, &heads->k, &heads->v};
     bool packed = !lower_has(lower, KEY);
     if (n < 1 || kv < 1 || n % kv || all.ndim != 3 || (packed && all.dims[2] % (n + 2 * kv)))
-        return lower_error(lower, 378, "%s does not fit %lld query heads and %lld key heads", lower_type(lower, &all),
-                           (long long)n, (long long)kv);
+        return lower_error(lower, 378, "%s does not fit %lld query head(s) and %lld key head(s)",
+                           lower_type(lower, &all), (long long)n, (long long)kv);
     for (int i = 0; i < 3; i++) {
         int64_t width = packed ? all.dims[2] / (n + 2 * kv) * count[i] : 0;
         int x = packed ? emit_piece(lower, lower->inputs[QUERY], 2, first, 1, width) : lower->inputs[QUERY + i];
@@ -116,7 +116,7 @@ static int read_lengths(struct lower *lower, struct group_query *call) {
     const bool fits = call->prompt || is_buffer(open, call) || is_between(open, call->total, call->steps, most);
     if (!lower_meet(lower, n, call->batch) || (!fits && !lower_meet(lower, call->total, most)))
         return lower_error(lower, 384,
-                           "total_sequence_length %lld and %lld lengths do not fit %lld queries after %lld keys",
+                           "total_sequence_length %lld and %lld length(s) do not fit %lld queries after %lld key(s)",
                            (long long)call->total, (long long)n, (long long)call->steps, (long long)call->past);
     if (call->prompt) return 0;
     int all = emit_reshape(lower, emit_cast(lower, lower->inputs[LENGTHS], RT_I64), 1, &call->batch);

@@ -68,7 +68,7 @@ int lower_gather_block_quantised(struct lower *lower) {
         lower_axis(lower, lower_int(lower, "quantize_axis"), data.ndim, &along) < 0)
         return -1;
     if (gathered != 0 || along == 0) return lower_unsupported(lower, "gather_axis %d", gathered);
-    if (bytes && bits != 2 && bits != 4 && bits != 8) return lower_unsupported(lower, "%lld bits", (long long)bits);
+    if (bytes && bits != 2 && bits != 4 && bits != 8) return lower_unsupported(lower, "%lld bit(s)", (long long)bits);
     if (scales.ndim != data.ndim || lower_int(lower, "block_size") < 1)
         return lower_misfit(lower, lower->inputs[0], lower->inputs[2]);
     const int64_t last = data.dims[data.ndim - 1] * (bytes ? 8 / bits : 1);

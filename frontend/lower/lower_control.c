@@ -81,7 +81,7 @@ struct choice {
 
 static int check_results(struct lower *lower, int n) {
     if (n >= lower->noutputs) return 0;
-    return lower_error(lower, 331, "the branch has %d results, but %d are needed", n, lower->noutputs);
+    return lower_error(lower, 331, "the branch has %d result(s), but %d are needed", n, lower->noutputs);
 }
 
 static int branch_done(struct lower *lower, void *state, int n, const int *values) {
@@ -383,7 +383,7 @@ static int loop_done(struct lower *lower, void *state, int n, const int *values)
     struct loop *loop = state;
     int64_t condition = 1;
     lower->builder.node = loop->name;
-    if (n != 1 + loop->ncarried + loop->nscans) return lower_error(lower, 331, "the body has %d results", n);
+    if (n != 1 + loop->ncarried + loop->nscans) return lower_error(lower, 331, "the body has %d result(s)", n);
     for (int i = 0; i < loop->ncarried; i++) {
         int carried = values[1 + i];
         if (loop->active >= 0) carried = select_value(lower, loop->active, carried, loop->carried[i]);
@@ -453,7 +453,7 @@ int lower_loop(struct lower *lower) {
     loop->body = lower_attribute(lower, "body")->g;
     loop->nscans = (int)loop->body->n_output - 1 - loop->ncarried;
     if (loop->nscans < 0)
-        return lower_error(lower, 331, "the body has %zu results for %d carried values", loop->body->n_output,
+        return lower_error(lower, 331, "the body has %zu result(s) for %d carried value(s)", loop->body->n_output,
                            loop->ncarried);
     if (loop_bounds(lower, loop, &condition) < 0) return -1;
     loop->carried = arena_copy(arena, lower->inputs + 2, (size_t)loop->ncarried * sizeof(int));
@@ -544,7 +544,7 @@ static int scan_done(struct lower *lower, void *state, int n, const int *values)
     struct scan *scan = state;
     lower->builder.node = scan->name;
     if (!scan->trips) return scan_nothing(lower, scan, &(struct nothing){.body = scan->body, .values = values});
-    if (n != scan->nstates + scan->nscans) return lower_error(lower, 331, "the body has %d results", n);
+    if (n != scan->nstates + scan->nscans) return lower_error(lower, 331, "the body has %d result(s)", n);
     for (int i = 0; i < n; i++)
         if (lower_is_sequence(values[i])) return lower_error(lower, 341, "a result is a sequence");
     for (int i = 0; i < scan->nstates; i++) scan->states[i] = values[i];
@@ -582,7 +582,7 @@ static const int64_t *scan_list(struct lower *lower, const char *name, int count
     const int64_t *list = lower_ints(lower, name, &n);
     if (!list) return ARENA_ARRAY(lower->arena, int64_t, count + 1);
     if (n == count) return list;
-    lower_error(lower, 384, "%s has %d values, not %d", name, n, count);
+    lower_error(lower, 384, "%s has %d value(s), not %d", name, n, count);
     return NULL;
 }
 
@@ -633,7 +633,7 @@ int lower_scan(struct lower *lower) {
     if (scan->batched && lower_has(lower, 0)) return lower_unsupported(lower, "sequence_lens");
     int operands = lower->ninputs - scan->first;
     if (scanned < 1 || scanned > operands || (size_t)(operands - scanned) > scan->body->n_output)
-        return lower_error(lower, 384, "num_scan_inputs %lld does not fit %d operands", (long long)scanned, operands);
+        return lower_error(lower, 384, "num_scan_inputs %lld does not fit %d operand(s)", (long long)scanned, operands);
     for (int i = scan->first; i < lower->ninputs; i++) {
         if (!lower_has(lower, i)) return lower_error(lower, 331, "required input %d is omitted", i);
         if (lower_want(lower, i, false) < 0) return -1;

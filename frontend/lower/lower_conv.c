@@ -17,7 +17,7 @@ static int read_list(struct lower *lower, const char *name, int count, int64_t f
     int n;
     const int64_t *list = lower_ints(lower, name, &n);
     if (list && n != count)
-        return lower_error(lower, 372, "%s has %d values, but %d spatial dimensions need %d", name, n,
+        return lower_error(lower, 372, "%s has %d value(s), but %d spatial dimension(s) need %d", name, n,
                            lower_ndim(lower, lower->inputs[0]) - SPATIAL, count);
     for (int i = 0; i < count; i++) values[i] = list ? list[i] : fallback;
     return 0;
@@ -33,8 +33,9 @@ static int check_range(struct lower *lower, const char *name, int code, int64_t 
 static int check_input(struct lower *lower, struct window *window) {
     struct tensor x = lower_input(lower, 0);
     window->n = x.ndim - SPATIAL;
-    if (window->n < 1) return lower_error(lower, 372, "the input has %d dimensions, but at least 3 are needed", x.ndim);
-    if (window->n > MAX_SPATIAL) return lower_unsupported(lower, "an input of %d spatial dimensions", window->n);
+    if (window->n < 1)
+        return lower_error(lower, 372, "the input has %d dimension(s), but at least 3 are needed", x.ndim);
+    if (window->n > MAX_SPATIAL) return lower_unsupported(lower, "an input of %d spatial dimension(s)", window->n);
     return 0;
 }
 
@@ -134,10 +135,10 @@ static int check_weights(struct lower *lower, struct window *window, bool transp
     int64_t given[MAX_SPATIAL];
     if (check_input(lower, window) < 0) return -1;
     if (weights.ndim != x.ndim)
-        return lower_error(lower, 372, "the input has %d dimensions, but the weights have %d", x.ndim, weights.ndim);
+        return lower_error(lower, 372, "the input has %d dimension(s), but the weights have %d", x.ndim, weights.ndim);
     *groups = lower_int(lower, "group");
     if (*groups < 1 || x.dims[1] % *groups || weights.dims[0] % *groups)
-        return lower_error(lower, 373, "%lld groups do not fit %lld channels and weights %s", (long long)*groups,
+        return lower_error(lower, 373, "%lld group(s) do not fit %lld channel(s) and weights %s", (long long)*groups,
                            (long long)x.dims[1], lower_type(lower, &weights));
     if (transposed ? weights.dims[0] != x.dims[1] : weights.dims[1] != x.dims[1] / *groups)
         return lower_misfit(lower, lower->inputs[0], lower->inputs[1]);
@@ -196,7 +197,7 @@ static int fit_result(struct lower *lower, struct window *window, const int64_t 
     int n;
     const int64_t *shape = lower_ints(lower, "output_shape", &n);
     if (shape && n != window->n && n != x.ndim)
-        return lower_error(lower, 372, "output_shape has %d values, not one per spatial dimension", n);
+        return lower_error(lower, 372, "output_shape has %d value(s), not one per spatial dimension", n);
     if (shape && n == x.ndim) shape += SPATIAL;
     for (int d = 0; d < window->n; d++) {
         int64_t in = x.dims[SPATIAL + d], want = shape ? shape[d] : in * window->stride[d];
@@ -411,7 +412,7 @@ int lower_col2im(struct lower *lower) {
     const int64_t *block = image ? lower_known(lower, 2, "block_shape", &nblock) : NULL;
     int64_t shape[RT_MAX_NDIM] = {x.dims[0]}, k = 1, blocks = 1;
     if (!block) return -1;
-    if (n > MAX_SPATIAL) return lower_unsupported(lower, "an image of %d dimensions", n);
+    if (n > MAX_SPATIAL) return lower_unsupported(lower, "an image of %d dimension(s)", n);
     if (n < 1 || n != nblock || x.ndim != 3)
         return lower_error(lower, 378, "image_shape and block_shape do not fit each other or %s",
                            lower_type(lower, &x));
@@ -428,7 +429,7 @@ int lower_col2im(struct lower *lower) {
         if (!rt_mul(blocks, shape[SPATIAL + d], &blocks)) return -1;
     }
     if (k > 1 << 12 || x.dims[1] % k || x.dims[2] != blocks)
-        return lower_error(lower, 378, "%s does not have %lld blocks of %lld elements", lower_type(lower, &x),
+        return lower_error(lower, 378, "%s does not have %lld blocks of %lld element(s)", lower_type(lower, &x),
                            (long long)blocks, (long long)k);
     shape[1] = x.dims[1];
     const struct columns columns = {&window, shape, x.dims[1] / k, k};

@@ -112,7 +112,7 @@ static int refuse_sizes(struct lower *lower, int dim, const struct amount *a, co
     const struct amount *known = !a->n ? a : !b->n ? b : NULL;
     if (known)
         return lower_error(lower, 410,
-                           "along dimension %d one operand has %lld elements and the size of another depends on data",
+                           "along dimension %d one operand has %lld element(s) and the size of another depends on data",
                            dim, (long long)known->offset);
     return lower_error(lower, 410,
                        "the operands' sizes along dimension %d depend on data, and are not known to be equal", dim);
@@ -326,10 +326,11 @@ int lower_reshaped(struct lower *lower, int x, int ndim, const struct amount *sh
     }
     const int dim = dynamic >= 0 ? dynamic : open;
     if (dim < 0)
-        return lower_error(lower, 410,
-                           "the shape's %lld elements are those of the exporter's example input: the size of dimension "
-                           "%d depends on data",
-                           (long long)others, counted->dim);
+        return lower_error(
+            lower, 410,
+            "the shape's %lld element(s) are those of the exporter's example input: the size of dimension "
+            "%d depends on data",
+            (long long)others, counted->dim);
     if (dynamic < 0 && !solve(lower, &elements, others, &size))
         return lower_error(lower, 377, "the shape has no elements for those of the input");
     if (dynamic >= 0) size = shape[dynamic];

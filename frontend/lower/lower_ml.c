@@ -11,7 +11,7 @@ int ml_samples(struct lower *lower, enum rt_dtype dtype) {
     struct tensor x = lower_input(lower, 0);
     int samples = emit_cast(lower, lower->inputs[0], dtype);
     if (x.ndim == 1) return emit_unsqueeze(lower, samples, 0);
-    return x.ndim == 2 ? samples : lower_error(lower, 378, "samples have %d dimensions, not 1 or 2", x.ndim);
+    return x.ndim == 2 ? samples : lower_error(lower, 378, "samples have %d dimension(s), not 1 or 2", x.ndim);
 }
 
 int ml_constant(struct lower *lower, enum rt_dtype dtype, int ndim, const int64_t *dims, const double *values) {
@@ -33,7 +33,7 @@ static const double *floats_of(struct lower *lower, const char *name, int *n) {
 }
 
 static int wrong_number(struct lower *lower, const char *name, int n, int64_t wanted) {
-    return lower_error(lower, 385, "attribute %s has %d values, but %lld are needed", name, n, (long long)wanted);
+    return lower_error(lower, 385, "attribute %s has %d value(s), but %lld are needed", name, n, (long long)wanted);
 }
 
 int ml_floats(struct lower *lower, const char *name, int ndim, const int64_t *dims) {
@@ -121,7 +121,7 @@ int lower_normalizer(struct lower *lower) {
     const char *norm = lower_text(lower, "norm");
     const int x = emit_cast(lower, lower->inputs[0], ml_score_type(lower)), ndim = lower_input(lower, 0).ndim;
     int size;
-    if (ndim < 1 || ndim > 2) return lower_error(lower, 378, "samples have %d dimensions", ndim);
+    if (ndim < 1 || ndim > 2) return lower_error(lower, 378, "samples have %d dimension(s)", ndim);
     if (strcmp(norm, "MAX") == 0)
         size = emit_reduce_along(lower, OP_ReduceMax, x, ndim - 1, true);
     else if (strcmp(norm, "L1") == 0)

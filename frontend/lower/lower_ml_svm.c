@@ -85,7 +85,7 @@ static int weights_of_pairs(struct lower *lower, const struct pairs *pairs) {
     const float *given = lower_floats(lower, "coefficients", &n);
     double *weights = zeros(lower, pairs->vectors * pairs->n);
     if (n != (pairs->classes - 1) * pairs->vectors)
-        return lower_error(lower, 385, "%d coefficients do not fit %lld support vectors of %lld classes", n,
+        return lower_error(lower, 385, "%d coefficient(s) do not fit %lld support vector(s) of %lld classes", n,
                            (long long)pairs->vectors, (long long)pairs->classes);
     for (int64_t i = 0, pair = 0; i < pairs->classes; i++)
         for (int64_t j = i + 1; j < pairs->classes; j++, pair++) {
@@ -215,7 +215,7 @@ static int pairs_of(struct lower *lower, int64_t classes, struct pairs *pairs) {
     if (classes > MOST_CLASSES)
         return lower_error(lower, 505, "%lld classes, but at most %d are supported", (long long)classes, MOST_CLASSES);
     if (n != classes || classes < 2)
-        return lower_error(lower, 385, "vectors_per_class has %d values for %lld classes", n, (long long)classes);
+        return lower_error(lower, 385, "vectors_per_class has %d value(s) for %lld classes", n, (long long)classes);
     for (int i = 0; i < n; i++) {
         if (per_class[i] < 0 || per_class[i] > INT32_MAX)
             return lower_error(lower, 385, "vectors_per_class is out of range");

@@ -72,7 +72,7 @@ static const int64_t *integers_of(struct lower *lower, const char *name, int64_t
     int count;
     const int64_t *values = lower_ints(lower, name, &count);
     if (count == n) return n ? values : integers(lower, 0);
-    lower_error(lower, 385, "attribute %s has %d values, but %lld are needed", name, count, (long long)n);
+    lower_error(lower, 385, "attribute %s has %d value(s), but %lld are needed", name, count, (long long)n);
     return NULL;
 }
 
@@ -93,7 +93,7 @@ static void forest_init(struct lower *lower, struct forest *f, int64_t n, int64_
 static int set_targets(struct lower *lower, struct forest *f, int64_t n, int64_t targets) {
     if (n < 1 || targets < 1) return malformed(lower, "there are no nodes, or no targets");
     if (targets > MOST_WEIGHTS || n > MOST_WEIGHTS / targets)
-        return lower_error(lower, 505, "%lld nodes of trees with %lld targets", (long long)n, (long long)targets);
+        return lower_error(lower, 505, "%lld node(s) of trees with %lld target(s)", (long long)n, (long long)targets);
     forest_init(lower, f, n, targets);
     return 0;
 }
@@ -160,7 +160,7 @@ static int finish(struct lower *lower, struct forest *f, int64_t features) {
     }
     if (!count_levels(lower, f)) return malformed(lower, "there is no such node, or children lead back to a parent");
     if (f->levels > MOST_LEVELS)
-        return lower_error(lower, 505, "trees of %lld levels, but at most %d are supported", (long long)f->levels,
+        return lower_error(lower, 505, "trees of %lld level(s), but at most %d are supported", (long long)f->levels,
                            MOST_LEVELS);
     return 0;
 }
@@ -355,7 +355,7 @@ static int with_base(struct lower *lower, int scores, int64_t targets, int64_t *
     if (!base || *n == 0) return base ? scores : -1;
     const double first[] = {base[0], 0};
     if (*n != targets && (*n != 1 || targets != 2))
-        return lower_error(lower, 385, "%lld base values for %lld targets", (long long)*n, (long long)targets);
+        return lower_error(lower, 385, "%lld base value(s) for %lld target(s)", (long long)*n, (long long)targets);
     return emit2(lower, OP_Add, scores,
                  ml_constant(lower, lower_dtype(lower, scores), 1, &targets, *n == targets ? base : first));
 }

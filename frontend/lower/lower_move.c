@@ -103,7 +103,7 @@ static int slice(struct lower *lower, const struct slice_lists *lists) {
     bool seen[RT_MAX_NDIM] = {false};
     for (int d = 0; d < RT_MAX_NDIM; d++) step[d] = 1;
     if (lists->nends != n || (lists->axes && lists->naxes != n) || (lists->steps && lists->nsteps != n) || n > x.ndim)
-        return lower_error(lower, 380, "%d starts, %d ends, %d axes and %d steps do not fit %d dimensions", n,
+        return lower_error(lower, 380, "%d start(s), %d end(s), %d axes and %d step(s) do not fit %d dimension(s)", n,
                            lists->nends, lists->naxes, lists->nsteps, x.ndim);
     for (int i = 0; i < n; i++) {
         int axis;
@@ -171,7 +171,7 @@ int lower_slice(struct lower *lower) {
  * a condition picks, is a Split of a size that depends on data into the example's sizes. */
 static int refuse_traced(struct lower *lower, int axis, int parts) {
     diag_error(lower->builder.diags, 381, EXIT_UNSUPPORTED, lower_where(lower),
-               "the %d sizes are those of the exporter's example input: the size of dimension %d depends on data",
+               "the %d size(s) are those of the exporter's example input: the size of dimension %d depends on data",
                parts, axis);
     diag_help(lower->builder.diags,
               "such a Split is a loop over the experts that the example's tokens chose, which the "
@@ -186,9 +186,9 @@ static int split_sizes(struct lower *lower, int64_t extent, int64_t *sizes) {
     int n, count = lower->noutputs;
     if (lower_list(lower, 1, "split", &given, &n) < 0) return -1;
     int64_t total = 0, share = open_quotient(open, open_sum(open, extent, count - 1), count);
-    if (given && n != count) return lower_error(lower, 381, "%d sizes are given for %d outputs", n, count);
+    if (given && n != count) return lower_error(lower, 381, "%d size(s) are given for %d output(s)", n, count);
     if (lower->op->since >= 13 && lower_given(lower, "num_outputs") && lower_int(lower, "num_outputs") != count)
-        return lower_error(lower, 381, "num_outputs is %lld, but there are %d outputs",
+        return lower_error(lower, 381, "num_outputs is %lld, but there are %d output(s)",
                            (long long)lower_int(lower, "num_outputs"), count);
     for (int i = 0; i < count; i++) {
         sizes[i] = given ? given[i] : within(open, open_sum(open, extent, -total), 0, share);
@@ -198,7 +198,7 @@ static int split_sizes(struct lower *lower, int64_t extent, int64_t *sizes) {
         total = open_sum(open, total, sizes[i]);
     }
     if (total == extent) return 0;
-    return lower_error(lower, 381, "the sizes add up to %lld, but the dimension has %lld elements", (long long)total,
+    return lower_error(lower, 381, "the sizes add up to %lld, but the dimension has %lld element(s)", (long long)total,
                        (long long)extent);
 }
 
@@ -219,7 +219,8 @@ int lower_split_at(struct lower *lower, int axis, int n, int *pieces) {
     int known;
     if (!sizes || rt_dtype_is_float(tensor.dtype)) return lower_known(lower, 1, "split", &known) ? 0 : -1;
     if (tensor.ndim != 1 || tensor.dims[0] != n)
-        return lower_error(lower, 381, "%lld sizes are given for %d outputs", (long long)tensor_elements(&tensor), n);
+        return lower_error(lower, 381, "%lld size(s) are given for %d output(s)", (long long)tensor_elements(&tensor),
+                           n);
     record_sizes(lower, axis, n, sizes);
     for (int i = 0; i < n; i++) {
         const struct amount size = amounts_of(lower->shared, lower->inputs[1])[i]; /* now with its bound */
@@ -732,7 +733,7 @@ static int pad_amounts(struct lower *lower, int ndim, int64_t *begin, int64_t *e
     if (lower_list(lower, lower->op->since < 11 ? -1 : 1, "pads", &pads, &n) < 0) return -1;
     if (lower_list(lower, 3, "axes", &axes, &naxes) < 0 || lower_axes(lower, axes, naxes, ndim, flags) < 0) return -1;
     int count = axes ? naxes : ndim;
-    if (n != 2 * count) return lower_error(lower, 377, "%d pads are given for %d dimensions", n, count);
+    if (n != 2 * count) return lower_error(lower, 377, "%d pad(s) are given for %d dimension(s)", n, count);
     for (int i = 0; i < count; i++) {
         int axis = i;
         if (axes && lower_axis(lower, axes[i], ndim, &axis) < 0) return -1;
@@ -771,7 +772,7 @@ int lower_center_crop_pad(struct lower *lower) {
     const int64_t *shape = lower_known(lower, 1, "shape", &n), *axes = lower_ints(lower, "axes", &naxes);
     if (!shape || (axes && lower_axes(lower, axes, naxes, x.ndim, seen) < 0)) return -1;
     if (n != (axes ? naxes : x.ndim))
-        return lower_error(lower, 377, "shape has %d extents, not %d", n, axes ? naxes : x.ndim);
+        return lower_error(lower, 377, "shape has %d extent(s), not %d", n, axes ? naxes : x.ndim);
     for (int i = 0; i < n; i++) {
         int axis = i;
         if (axes && lower_axis(lower, axes[i], x.ndim, &axis) < 0) return -1;

@@ -54,7 +54,7 @@ static int64_t block_of(struct lower *lower) {
     shared->nchwc_block = shows[SMALL] ? SMALL : shows[LARGE] ? LARGE : block_of_processor();
     if (!shows[SMALL] && !shows[LARGE]) {
         diag_warning(shared->diags, 417, shared->model->place,
-                     "images are taken to be stored in blocks of %d channels, as ONNX Runtime does on this processor",
+                     "images are taken to be stored in blocks of %d channel(s), as ONNX Runtime does on this processor",
                      shared->nchwc_block);
         diag_note(shared->diags, "the model does not say so; optimised on another processor, it gives wrong results");
         diag_help(shared->diags, "%s", help);
@@ -112,7 +112,7 @@ int lower_reorder_output(struct lower *lower) {
     const struct tensor image = lower_input(lower, 0);
     const int64_t channels = lower_int(lower, "channels");
     if (image.ndim < 3 || channels < 1 || channels > image.dims[1])
-        return lower_error(lower, 378, "%s does not have %lld channels", lower_type(lower, &image),
+        return lower_error(lower, 378, "%s does not have %lld channel(s)", lower_type(lower, &image),
                            (long long)channels);
     const int y = emit_piece(lower, lower->inputs[0], 1, 0, 1, channels);
     return lower_result(lower, lower_int(lower, "channels_last") ? emit_channels_last(lower, y) : y);

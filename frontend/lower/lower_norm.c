@@ -136,7 +136,7 @@ int emit_group_norm(struct lower *lower, int image, int64_t groups, bool per_cha
     struct tensor x = lower_tensor(lower, image);
     bool axes[RT_MAX_NDIM];
     if (x.ndim < 2 || groups < 1 || x.dims[1] % groups)
-        return lower_error(lower, 385, "%lld groups do not divide the channels of %s", (long long)groups,
+        return lower_error(lower, 385, "%lld group(s) do not divide the channels of %s", (long long)groups,
                            lower_type(lower, &x));
     flag_from(axes, 2);
     struct tensor grouped = {.ndim = 3,

@@ -576,7 +576,7 @@ static int times_weights(struct lower *lower, int x, int w) {
 int lower_matmul_nbits(struct lower *lower) {
     const int64_t k = lower_int(lower, "K"), n = lower_int(lower, "N"), bits = lower_int(lower, "bits"),
                   block = lower_int(lower, "block_size");
-    if (bits != 2 && bits != 4 && bits != 8) return lower_unsupported(lower, "%lld bits", (long long)bits);
+    if (bits != 2 && bits != 4 && bits != 8) return lower_unsupported(lower, "%lld bit(s)", (long long)bits);
     if (k < 1 || n < 1 || block < 8 || k > INT32_MAX || n > INT32_MAX || block > INT32_MAX)
         return lower_error(lower, 374, "K, N or block_size is out of range");
     struct tensor b = lower_input(lower, 1), scales = lower_input(lower, 2), zeros = {.dtype = RT_U8};

@@ -74,7 +74,7 @@ static int read_functions(struct lower *lower, struct layer *layer) {
     const float *alpha = lower_floats(lower, "activation_alpha", &nalphas);
     const float *beta = lower_floats(lower, "activation_beta", &nbetas);
     if (given && (int)given->n_strings != layer->directions * kind->nfunctions)
-        return lower_error(lower, 372, "activations has %d names, but %d are needed", (int)given->n_strings,
+        return lower_error(lower, 372, "activations has %d name(s), but %d are needed", (int)given->n_strings,
                            layer->directions * kind->nfunctions);
     for (int d = 0; d < layer->directions; d++)
         EACH_VALUE(kind->functions, kind->nfunctions, f, const char *name) {

@@ -196,7 +196,7 @@ static int topk_count(struct lower *lower, const struct amount *extent, struct a
     if (n != 1) return lower_error(lower, 384, "k must be one value, but %d are given", n);
     *k = *amounts;
     if (k->most >= 0 && k->least <= extent->most) return 0;
-    return lower_error(lower, 384, "k is %lld, but the dimension has %lld elements", (long long)k->offset,
+    return lower_error(lower, 384, "k is %lld, but the dimension has %lld element(s)", (long long)k->offset,
                        (long long)extent->most);
 }
 
@@ -238,7 +238,7 @@ int lower_cumulative(struct lower *lower) {
 static int global(struct lower *lower, bool mean) {
     struct tensor x = lower_input(lower, 0);
     bool axes[RT_MAX_NDIM];
-    if (x.ndim < 2) return lower_error(lower, 378, "the input has %d dimensions, but at least 2 are needed", x.ndim);
+    if (x.ndim < 2) return lower_error(lower, 378, "the input has %d dimension(s), but at least 2 are needed", x.ndim);
     for (int d = 0; d < RT_MAX_NDIM; d++) axes[d] = d >= 2;
     if (mean) return lower_result(lower, emit_mean(lower, lower->inputs[0], axes, true));
     return lower_result(lower, emit_reduce(lower, OP_ReduceMax, lower->inputs[0], axes, true));

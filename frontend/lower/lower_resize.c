@@ -270,7 +270,7 @@ static int read_axes(struct lower *lower, int ndim, int count, int *axes) {
     int n = ndim;
     const int64_t *list = lower_given(lower, "axes") ? lower_ints(lower, "axes", &n) : NULL;
     bool seen[RT_MAX_NDIM];
-    if (n != count) return lower_error(lower, 372, "%d scales or sizes are given for %d dimensions", count, n);
+    if (n != count) return lower_error(lower, 372, "%d scale(s) or sizes are given for %d dimension(s)", count, n);
     if (list && lower_axes(lower, list, n, ndim, seen) < 0) return -1;
     for (int i = 0; i < n; i++) axes[i] = list ? (int)(list[i] < 0 ? list[i] + ndim : list[i]) : i;
     return 0;
@@ -403,7 +403,7 @@ int lower_nchwc_upsample(struct lower *lower) {
     int n;
     const int64_t *given = lower_ints(lower, "scales", &n);
     if (read_manner(lower, &resize) < 0) return -1;
-    if (n != x.ndim) return lower_error(lower, 384, "%d scales for %d dimensions", n, x.ndim);
+    if (n != x.ndim) return lower_error(lower, 384, "%d scale(s) for %d dimension(s)", n, x.ndim);
     for (int d = 0; d < n; d++) scales[d] = (double)given[d];
     begin_axes(&x, axis);
     return set_scales(lower, &x, n, scales, axis) < 0 ? -1 : run(lower, &resize, axis);

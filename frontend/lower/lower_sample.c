@@ -43,7 +43,7 @@ int lower_grid_sample(struct lower *lower) {
                            lower_quote(lower, lower_text(lower, "mode")), lower_quote(lower, padding));
     if (n < 1 || grid.ndim != x.ndim || !lower_meet(lower, grid.dims[0], x.dims[0]) || grid.dims[grid.ndim - 1] != n)
         return lower_misfit(lower, lower->inputs[0], lower->inputs[1]);
-    if (n > RT_SAMPLE_DIMS) return lower_unsupported(lower, "an input of %d spatial dimensions", n);
+    if (n > RT_SAMPLE_DIMS) return lower_unsupported(lower, "an input of %d spatial dimension(s)", n);
     for (int d = SPATIAL; d < x.ndim; d++)
         if (x.dims[d] < 1) return lower_error(lower, 384, "dimension %d has no elements", d);
     const enum rt_dtype dtype = cast ? RT_F32 : x.dtype;
@@ -131,7 +131,7 @@ int lower_affine_grid(struct lower *lower) {
 static int emit_regions(struct lower *lower, int rois, int batch, const char *mode, int64_t rows, int64_t columns,
                         int64_t samples, double shift) {
     const struct tensor x = lower_input(lower, 0);
-    if (x.ndim != 4) return lower_error(lower, 372, "the input has %d dimensions, not 4", x.ndim);
+    if (x.ndim != 4) return lower_error(lower, 372, "the input has %d dimension(s), not 4", x.ndim);
     if (rows < 1 || columns < 1 || rows > MOST || columns > MOST || samples < 0 || samples > MOST || x.dims[2] < 1 ||
         x.dims[3] < 1)
         return lower_error(lower, 374, "an image or a region without elements");
@@ -180,7 +180,7 @@ struct deform {
 static int read_pair(struct lower *lower, const char *name, int count, int64_t fallback, int64_t *values) {
     int n;
     const int64_t *list = lower_ints(lower, name, &n);
-    if (list && n != count) return lower_error(lower, 372, "%s has %d values, not %d", name, n, count);
+    if (list && n != count) return lower_error(lower, 372, "%s has %d value(s), not %d", name, n, count);
     for (int i = 0; i < count; i++) {
         values[i] = list ? list[i] : fallback;
         if (values[i] < fallback || values[i] > MOST)
@@ -192,7 +192,7 @@ static int read_pair(struct lower *lower, const char *name, int count, int64_t f
 static int read_deform(struct lower *lower, struct deform *d) {
     const struct tensor x = lower_input(lower, 0), w = lower_input(lower, 1), offset = lower_input(lower, 2);
     if (x.ndim != 4 || w.ndim != 4 || offset.ndim != 4) {
-        if (x.ndim >= 3 && w.ndim == x.ndim) return lower_unsupported(lower, "an input of %d dimensions", x.ndim);
+        if (x.ndim >= 3 && w.ndim == x.ndim) return lower_unsupported(lower, "an input of %d dimension(s)", x.ndim);
         return lower_misfit(lower, lower->inputs[0], lower->inputs[1]);
     }
     *d = (struct deform){x.dims[0],

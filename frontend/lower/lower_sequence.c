@@ -76,7 +76,7 @@ static int position(struct lower *lower, int input, int n, int fallback, int *at
     if (lower_want(lower, input, false) < 0) return -1;
     if (lower_has(lower, input) && lower_known_int(lower, input, "position", &value) < 0) return -1;
     if (value < -n || value >= n)
-        return lower_error(lower, 382, "position %lld is outside of a sequence of %d tensors", (long long)value, n);
+        return lower_error(lower, 382, "position %lld is outside of a sequence of %d tensor(s)", (long long)value, n);
     *at = (int)(value < 0 ? value + n : value);
     return 0;
 }
@@ -96,7 +96,7 @@ int lower_sequence_insert(struct lower *lower) {
     if (lower_has(lower, 2) && (lower_want(lower, 2, false) < 0 || lower_known_int(lower, 2, "position", &value) < 0))
         return -1;
     if (value < -n || value > n)
-        return lower_error(lower, 382, "position %lld is outside of a sequence of %d tensors", (long long)value, n);
+        return lower_error(lower, 382, "position %lld is outside of a sequence of %d tensor(s)", (long long)value, n);
     at = (int)(value < 0 ? value + n : value);
     memmove(items + at + 1, items + at, (size_t)(n - at) * sizeof *items);
     items[at] = lower->inputs[1];
@@ -150,7 +150,7 @@ static int piece_sizes(struct lower *lower, int64_t extent, int64_t **sizes) {
         total += (*sizes)[i] = size;
     }
     if (total == extent) return (int)count;
-    return lower_error(lower, 381, "the sizes add up to %lld, but the dimension has %lld elements", (long long)total,
+    return lower_error(lower, 381, "the sizes add up to %lld, but the dimension has %lld element(s)", (long long)total,
                        (long long)extent);
 }
 

@@ -50,7 +50,7 @@ static int reshape_whole(struct lower *lower, int n, const struct amount *given,
     if (fits && rest == elements) return lower_result(lower, emit_reshape(lower, lower->inputs[0], n, shape));
     memcpy(to.dims, shape, (size_t)n * sizeof *shape);
     if (fits) meet_elements(lower, &x, &to, open);
-    return lower_error(lower, 377, "the shape does not have the %lld elements of the input %s", (long long)elements,
+    return lower_error(lower, 377, "the shape does not have the %lld element(s) of the input %s", (long long)elements,
                        lower_type(lower, &x));
 }
 
@@ -67,7 +67,7 @@ int lower_reshape(struct lower *lower) {
     struct amount shape[RT_MAX_NDIM];
     if (!given) return -1;
     if (n > RT_MAX_NDIM)
-        return lower_error(lower, 506, "a shape of %d dimensions: at most %d are supported", n, RT_MAX_NDIM);
+        return lower_error(lower, 506, "a shape of %d dimension(s): at most %d are supported", n, RT_MAX_NDIM);
     for (int d = 0; d < n; d++) {
         const int64_t extent = given[d].n ? given[d].most : given[d].offset;
         bool copies = extent == 0 && !lower_int(lower, "allowzero");
@@ -83,7 +83,7 @@ int lower_flatten(struct lower *lower) {
     struct tensor x = lower_input(lower, 0);
     int64_t axis = lower_int(lower, "axis");
     if (axis < -x.ndim || axis > x.ndim)
-        return lower_error(lower, 375, "axis %lld is out of range for %d dimensions", (long long)axis, x.ndim);
+        return lower_error(lower, 375, "axis %lld is out of range for %d dimension(s)", (long long)axis, x.ndim);
     if (axis < 0) axis += x.ndim;
     const struct counted *counted = lower_counted(lower, lower->inputs[0]);
     const struct amount shape[] = {amount_of_number(extent_between(&x, 0, (int)axis)),
@@ -140,7 +140,7 @@ int lower_transpose(struct lower *lower) {
         if (perm[d] >= 0 && perm[d] < x.ndim) seen |= 1u << perm[d];
     }
     if (n != x.ndim || seen != (1u << n) - 1)
-        return lower_error(lower, 376, "perm is not a permutation of %d dimensions", x.ndim);
+        return lower_error(lower, 376, "perm is not a permutation of %d dimension(s)", x.ndim);
     return lower_result(lower, emit_transpose(lower, lower->inputs[0], perm));
 }
 
@@ -225,7 +225,7 @@ int lower_tile(struct lower *lower) {
     int n, more = 0;
     const int64_t *times = lower_known(lower, 1, "repeats", &n);
     if (!times) return -1;
-    if (n != x.ndim) return lower_error(lower, 377, "%d repeats are given for %d dimensions", n, x.ndim);
+    if (n != x.ndim) return lower_error(lower, 377, "%d repeat(s) are given for %d dimension(s)", n, x.ndim);
     for (int d = 0; d < n; d++) {
         if (times[d] < 0)
             return lower_error(lower, 377, "repeats contains the negative value %lld", (long long)times[d]);
@@ -245,7 +245,7 @@ int lower_tile(struct lower *lower) {
 /* Reads the block size and checks that the input has four dimensions and is divisible by it. */
 static int block_size(struct lower *lower, const struct tensor *x, bool to_space, int64_t *block) {
     *block = lower_int(lower, "blocksize");
-    if (x->ndim != 4) return lower_error(lower, 378, "the input has %d dimensions, not 4", x->ndim);
+    if (x->ndim != 4) return lower_error(lower, 378, "the input has %d dimension(s), not 4", x->ndim);
     bool fits = *block > 0 && *block <= 1 << 20;
     if (fits && to_space)
         fits = x->dims[1] % (*block * *block) == 0;

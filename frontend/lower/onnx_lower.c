@@ -183,7 +183,7 @@ int lower_list(struct lower *lower, int input, const char *name, const int64_t *
 
 int lower_axis(struct lower *lower, int64_t axis, int ndim, int *out) {
     if (axis < -ndim || axis >= ndim)
-        return lower_error(lower, 375, "axis %lld is out of range for %d dimensions", (long long)axis, ndim);
+        return lower_error(lower, 375, "axis %lld is out of range for %d dimension(s)", (long long)axis, ndim);
     *out = (int)(axis < 0 ? axis + ndim : axis);
     return 0;
 }
@@ -288,7 +288,7 @@ const float *lower_floats(const struct lower *lower, const char *name, int *n) {
 int lower_enter(struct lower *lower, const struct subgraph *subgraph) {
     struct subgraph *enters = arena_copy(lower->arena, subgraph, sizeof *subgraph);
     if ((int)subgraph->graph->n_input != subgraph->ninputs)
-        return lower_error(lower, 331, "the subgraph takes %zu inputs, but %d are given", subgraph->graph->n_input,
+        return lower_error(lower, 331, "the subgraph takes %zu input(s), but %d are given", subgraph->graph->n_input,
                            subgraph->ninputs);
     if (subgraph->taken) {
         struct taken *taken = arena_copy(lower->arena, subgraph->taken, sizeof *taken);
@@ -496,7 +496,7 @@ int emit_floats(struct lower *lower, enum rt_dtype dtype, int ndim, const int64_
 }
 
 static int too_many_dims(struct lower *lower, int ndim) {
-    return lower_error(lower, 506, "a tensor of %d dimensions: at most %d are supported", ndim, RT_MAX_NDIM);
+    return lower_error(lower, 506, "a tensor of %d dimension(s): at most %d are supported", ndim, RT_MAX_NDIM);
 }
 
 int emit_view(struct lower *lower, int x, int ndim, const int64_t *shape) {

@@ -257,8 +257,8 @@ static void check_value_shape(struct check *check, const Onnx__TypeProto__Tensor
     const Onnx__TensorShapeProto *shape = type->shape;
     const char *name = onnx_text(place->name);
     if (shape->n_dim > ONNX_DIMS) {
-        CHECK_FAIL(check, 506, place, "value %s has %zu dimensions, at most %d are supported", check_quote(check, name),
-                   shape->n_dim, ONNX_DIMS);
+        CHECK_FAIL(check, 506, place, "value %s has %zu dimension(s), at most %d are supported",
+                   check_quote(check, name), shape->n_dim, ONNX_DIMS);
         return;
     }
     for (size_t i = 0; i < shape->n_dim; i++) {
@@ -390,6 +390,6 @@ int onnx_check(struct onnx_model *model) {
     check_graph_features(&check, &place);
     check_scopes(&check);
     check_functions(&check);
-    if (check.left_out) diag_note(model->diags, "%d more errors", check.left_out);
+    if (check.left_out) diag_note(model->diags, "%d more error(s)", check.left_out);
     return check.malformed ? -1 : 0;
 }

@@ -107,8 +107,8 @@ int onnx_dims_check(struct onnx_model *model, const int64_t *dims, size_t ndim, 
     if (ndim <= ONNX_DIMS && bad == ndim && rt_product(dims, (int)ndim, count)) return 0;
     const char *at = onnx_place_text(model, place), *tensor = diag_quote(model->diags, onnx_text(name));
     if (ndim > ONNX_DIMS)
-        return diag_error(model->diags, 506, EXIT_LIMIT, at, "%s has %zu dimensions, at most %d are supported", tensor,
-                          ndim, ONNX_DIMS);
+        return diag_error(model->diags, 506, EXIT_LIMIT, at, "%s has %zu dimension(s), at most %d are supported",
+                          tensor, ndim, ONNX_DIMS);
     if (bad < ndim)
         return diag_error(model->diags, 352, EXIT_MALFORMED, at, "%s: dimension %zu is %" PRId64, tensor, bad,
                           dims[bad]);

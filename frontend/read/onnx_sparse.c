@@ -21,12 +21,12 @@ static int check_parts(const struct sparse *sparse) {
     const struct onnx_tensor *values = &sparse->values, *indices = &sparse->indices;
     const int ndim = sparse->dense->ndim;
     const bool flat = indices->ndim == 1, by_dimension = indices->ndim == 2 && indices->dims[1] == ndim;
-    if (values->ndim != 1) return FAIL(sparse, "values of a sparse tensor have %d dimensions, not 1", values->ndim);
+    if (values->ndim != 1) return FAIL(sparse, "values of a sparse tensor have %d dimension(s), not 1", values->ndim);
     if (indices->dtype != RT_I64)
         return FAIL(sparse, "indices of a sparse tensor are %s, not i64", rt_dtypes[indices->dtype].name);
     if ((flat || by_dimension) && indices->dims[0] == values->count) return 0;
-    return FAIL(sparse, "indices of a sparse tensor do not fit its %" PRId64 " values in %d dimensions", values->count,
-                ndim);
+    return FAIL(sparse, "indices of a sparse tensor do not fit its %" PRId64 " value(s) in %d dimension(s)",
+                values->count, ndim);
 }
 
 /* The row-major place of value i, -1: beyond the tensor. */

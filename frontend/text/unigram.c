@@ -37,7 +37,7 @@ static int read_tokens(struct reader *reader, const struct place *place, const s
     int32_t id = 0;
     int n = 0;
     if (!list || list->kind != RT_JSON_ARRAY) return read_malformed(reader, &below, "a list is needed");
-    if (list->count >= MOST_IDS) return read_unsupported(reader, &below, "%d tokens or more", MOST_IDS);
+    if (list->count >= MOST_IDS) return read_unsupported(reader, &below, "%d token(s) or more", MOST_IDS);
     double *scores = ARENA_ARRAY(reader->arena, double, list->count), least = INFINITY;
     struct prefix *texts = ARENA_ARRAY(reader->arena, struct prefix, list->count);
     for (const struct rt_json *token = list->first; token; token = token->next, id++) {

@@ -34,7 +34,7 @@ static void record(struct diags *diags, enum rt_severity severity, int code, enu
 #define FORMATTED(text, diags, format)                                                                                 \
     va_list args;                                                                                                      \
     va_start(args, format);                                                                                            \
-    char *text = arena_vprintf((diags)->arena, format, args);                                                          \
+    char *text = rt_plurals(arena_vprintf((diags)->arena, format, args));                                              \
     va_end(args)
 
 int diag_error(struct diags *diags, int code, enum exit_code exit, const char *where, const char *format, ...) {

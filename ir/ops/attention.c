@@ -24,7 +24,7 @@ static int check_heads(struct dims *dims, const struct graph *graph, const struc
         return refuse(dims, why, "q %s, k %s and v %s do not fit", tensor_type(dims->arena, q),
                       tensor_type(dims->arena, k), tensor_type(dims->arena, v));
     if (k->dims[n - 3] < 1 || q->dims[n - 3] % k->dims[n - 3])
-        return refuse(dims, why, "%lld query heads cannot share %lld key heads", (long long)q->dims[n - 3],
+        return refuse(dims, why, "%lld query head(s) cannot share %lld key head(s)", (long long)q->dims[n - 3],
                       (long long)k->dims[n - 3]);
     if (!attr_find(node, "scale")) return refuse(dims, why, "needs attribute 'scale'");
     if ((input(graph, node, at->keep) || attr_int(node, "causal", 0)) && !attr_find(node, "fill"))
@@ -54,7 +54,7 @@ static int bind_mask(struct dims *dims, struct open_sizes *open, const struct te
                      const struct operand *scores, const char **why) {
     operand->ndim = mask->ndim;
     if (mask->ndim > scores->ndim)
-        return refuse(dims, why, "the mask has %d dimensions, more than the scores", mask->ndim);
+        return refuse(dims, why, "the mask has %d dimension(s), more than the scores", mask->ndim);
     for (int d = 0; d < mask->ndim; d++) {
         const struct dim_factors *to = &scores->dim[scores->ndim - mask->ndim + d];
         int64_t extent = 1;
@@ -187,7 +187,7 @@ static int join_positions(struct dims *dims, const struct graph *graph, const st
     const int64_t axis = attr_int(node, "mesh", -1);
     if (axis < 0 || axis >= graph->mesh.naxes) return refuse(dims, why, "attribute 'mesh' is no axis");
     if (dims->factor[rows].extent != dims->factor[columns].extent)
-        return refuse(dims, why, "there are %lld queries and %lld keys", (long long)dims->factor[rows].extent,
+        return refuse(dims, why, "there are %lld queries and %lld key(s)", (long long)dims->factor[rows].extent,
                       (long long)dims->factor[columns].extent);
     for (; *keys >= 0; keys++) dims_set(&dims->operand[*keys], dims->operand[*keys].ndim - 2, rows);
     dims->factor[rows].kind = FACTOR_PASS; /* keys' gradients are complete */

@@ -34,7 +34,7 @@ int bind_epilogue(struct dims *dims, const struct graph *graph, const struct nod
     int64_t result = attr_int(node, "result", -1);
     const struct expr_chain *chain = expr_texts_chain(graph->texts, attr_text(node, "expr", ""), beside + 1, false);
     if (result < 0 || result > beside || !chain || chain->nvalues != node->noutputs || (one && chain->nvalues != 1))
-        return refuse(dims, why, "expr is not an expression of the product and %d more inputs", beside);
+        return refuse(dims, why, "expr is not an expression of the product and %d more input(s)", beside);
     dims->ninputs = node->ninputs;
     dims->noutputs = node->noutputs;
     dims->operand = ARENA_ARRAY(dims->arena, struct operand, node->ninputs + node->noutputs);
@@ -129,7 +129,7 @@ static int bind_along(struct dims *dims, const struct graph *graph, const struct
     const struct tensor *x = &graph->tensors.at[node->inputs[0]];
     int64_t axis = attr_int(node, "axis", -1);
     if (axis < 0 || axis >= x->ndim)
-        return refuse(dims, why, "axis %lld is out of range for %d dimensions", (long long)axis, x->ndim);
+        return refuse(dims, why, "axis %lld is out of range for %d dimension(s)", (long long)axis, x->ndim);
     in->ndim = x->ndim;
     for (int d = 0; d < x->ndim; d++)
         dims_set(in, d,
@@ -270,7 +270,7 @@ DIMS_FN(dims_topk) {
     if (bind_along(dims, graph, node, why, FACTOR_WHOLE) < 0) return -1;
     const int64_t extent = dims_extent(dims, 0, (int)axis);
     if (k < 0 || k > extent)
-        return refuse(dims, why, "there are no %lld elements in an extent of %lld", (long long)k, (long long)extent);
+        return refuse(dims, why, "there are no %lld element(s) in an extent of %lld", (long long)k, (long long)extent);
     dims->operand[1] = dims->operand[0];
     dims_set(&dims->operand[1], (int)axis, dims_factor(dims, "k", -1, k, FACTOR_WHOLE));
     return 0;

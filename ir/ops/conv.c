@@ -168,7 +168,7 @@ DIMS_FN(dims_conv) {
     if ((*why = read_window(graph, node, x->ndim - SPATIAL, &window))) return -1;
     const int64_t channels = x->dims[image.channels], each = transposed ? w->dims[0] : w->dims[1];
     if (groups < 1 || w->dims[0] % groups || (transposed ? channels : channels / groups) != each || channels % groups)
-        return refuse(dims, why, "weights %s do not fit %lld channels in %lld groups", tensor_type(dims->arena, w),
+        return refuse(dims, why, "weights %s do not fit %lld channel(s) in %lld group(s)", tensor_type(dims->arena, w),
                       (long long)channels, (long long)groups);
     struct operand *in = &dims->operand[0], *weights = &dims->operand[1], *out = &dims->operand[2];
     int n = dims_factor(dims, "n", -1, x->dims[0], FACTOR_PASS);
@@ -209,7 +209,7 @@ static int read_extents(struct dims *dims, const struct graph *graph, const stru
     int n;
     const int64_t *extents = attr_ints(node, "window", &n);
     if (x->ndim != n + SPATIAL)
-        return refuse(dims, why, "a window of %d dimensions does not fit %s", n, tensor_type(dims->arena, x));
+        return refuse(dims, why, "a window of %d dimension(s) does not fit %s", n, tensor_type(dims->arena, x));
     if ((*why = read_window(graph, node, n, window))) return -1;
     for (int d = 0; d < n; d++) window->extent[d] = extents[d];
     return 0;
@@ -232,7 +232,7 @@ DIMS_FN(dims_conv_weight_grad) {
     const struct image image = image_of(node, x);
     const int channels = image.channels;
     if (groups < 1 || x->dims[channels] % groups || dy->ndim <= channels || dy->dims[channels] % groups)
-        return refuse(dims, why, "%lld groups do not fit the channels of %s and %s", (long long)groups,
+        return refuse(dims, why, "%lld group(s) do not fit the channels of %s and %s", (long long)groups,
                       tensor_type(dims->arena, x), tensor_type(dims->arena, dy));
     int n = dims_factor(dims, "n", -1, x->dims[0], FACTOR_SUM);
     int g = groups == 1 ? -1 : dims_factor(dims, "g", -1, groups, FACTOR_PASS);

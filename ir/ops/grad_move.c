@@ -54,7 +54,7 @@ static int spread(struct gradient *gradient, int tensor, int d, int64_t step) {
     if (step == 1 || t.dims[d] < 2) return tensor;
     if (t.ndim == RT_MAX_NDIM)
         return diag_error(gradient->builder.diags, 411, EXIT_UNSUPPORTED, gradient->place,
-                          "a strided slice of %d dimensions has no gradient", t.ndim);
+                          "a strided slice of %d dimension(s) has no gradient", t.ndim);
     for (int i = 0; i < t.ndim; i++) dims[i + (i > d)] = t.dims[i];
     dims[d + 1] = 1;
     end[d + 1] = step - 1;

@@ -9,9 +9,9 @@ static int check_elements(struct dims *dims, const struct graph *graph, const st
     const struct tensor *x = input(graph, node, 0), *index = input(graph, node, 1);
     int64_t axis = attr_int(node, "axis", 0);
     if (axis < 0 || axis >= x->ndim)
-        return refuse(dims, why, "axis %lld is out of range for %d dimensions", (long long)axis, x->ndim);
+        return refuse(dims, why, "axis %lld is out of range for %d dimension(s)", (long long)axis, x->ndim);
     if (index->ndim != x->ndim)
-        return refuse(dims, why, "the indices have %d dimensions, the data has %d", index->ndim, x->ndim);
+        return refuse(dims, why, "the indices have %d dimension(s), the data has %d", index->ndim, x->ndim);
     for (int d = 0; d < x->ndim; d++)
         if (d != axis && !open_at_most(graph->open, index->dims[d], x->dims[d]))
             return refuse(dims, why, "dimension %d has %lld indices for an extent of %lld", d,
@@ -62,7 +62,7 @@ DIMS_FN(dims_gather_nd) {
     int64_t batch = attr_int(node, "batch_dims", 0), depth = attr_int(node, "depth", 0);
     int rows = index->ndim - 1;
     if (batch < 0 || depth < 1 || batch > rows || depth > x->ndim - batch)
-        return refuse(dims, why, "invalid %lld indices after %lld batch dimensions", (long long)depth,
+        return refuse(dims, why, "invalid %lld indices after %lld batch dimension(s)", (long long)depth,
                       (long long)batch);
     if (index->dims[rows] != depth || !same_dims(graph, index->dims, x->dims, (int)batch))
         return refuse(dims, why, "the indices fit neither depth nor data");

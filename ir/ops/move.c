@@ -184,7 +184,7 @@ DIMS_FN(dims_transpose) {
     for (int i = 0; i < n && n == x->ndim; i++)
         if (perm[i] >= 0 && perm[i] < n) seen |= 1u << perm[i];
     if (n != x->ndim || seen != (1u << n) - 1)
-        return refuse(dims, why, "perm is not a permutation of %d dimensions", x->ndim);
+        return refuse(dims, why, "perm is not a permutation of %d dimension(s)", x->ndim);
     bind_each(dims, &dims->operand[0], x, "d", FACTOR_PASS);
     dims->operand[1].ndim = n;
     for (int i = 0; i < n; i++) dims->operand[1].dim[i] = dims->operand[0].dim[perm[i]];
@@ -196,7 +196,7 @@ DIMS_FN(dims_expand) {
     int n;
     const int64_t *shape = attr_ints(node, "shape", &n);
     if (n < x->ndim || n > RT_MAX_NDIM)
-        return refuse(dims, why, "the shape has %d dimensions, the input %d", n, x->ndim);
+        return refuse(dims, why, "the shape has %d dimension(s), the input %d", n, x->ndim);
     dims->operand[0].ndim = x->ndim;
     dims->operand[1].ndim = n;
     for (int d = 0; d < n; d++) {
@@ -285,7 +285,7 @@ DIMS_FN(dims_concat) {
     int64_t axis = attr_int(node, "axis", -1), total = 0;
     bool equal = true;
     if (axis < 0 || axis >= first->ndim)
-        return refuse(dims, why, "axis %lld is out of range for %d dimensions", (long long)axis, first->ndim);
+        return refuse(dims, why, "axis %lld is out of range for %d dimension(s)", (long long)axis, first->ndim);
     for (int i = 0; i < node->ninputs; i++) {
         const struct tensor *x = input(graph, node, i);
         if (x->ndim != first->ndim) return refuse(dims, why, "inputs have %d and %d dimensions", first->ndim, x->ndim);
@@ -351,7 +351,7 @@ DIMS_FN(dims_gather) {
     const struct tensor *x = input(graph, node, 0), *index = input(graph, node, 1);
     int64_t axis = attr_int(node, "axis", 0);
     if (axis < 0 || axis >= x->ndim)
-        return refuse(dims, why, "axis %lld is out of range for %d dimensions", (long long)axis, x->ndim);
+        return refuse(dims, why, "axis %lld is out of range for %d dimension(s)", (long long)axis, x->ndim);
     if (x->ndim - 1 + index->ndim > RT_MAX_NDIM)
         return refuse(dims, why, "the result has more than %d dimensions", RT_MAX_NDIM);
     struct operand *in = &dims->operand[0], *out = &dims->operand[2];

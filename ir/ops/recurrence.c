@@ -73,7 +73,7 @@ static int bind_factors(struct dims *dims, const struct graph *graph, const stru
     if (input(graph, node, at->scale) && cells[cell].states != 2) return refuse(dims, why, "scales are an LSTM's");
     const int64_t h = weights->dims[1];
     if (x->dims[2] != cells[cell].gates * h)
-        return refuse(dims, why, "%s has %lld sums per step, but %lld gates of %lld units", cells[cell].name,
+        return refuse(dims, why, "%s has %lld sum(s) per step, but %lld gate(s) of %lld unit(s)", cells[cell].name,
                       (long long)x->dims[2], (long long)cells[cell].gates, (long long)h);
     f->t = dims_factor(dims, "t", -1, x->dims[0], FACTOR_WHOLE);
     f->b = dims_factor(dims, "b", -1, x->dims[1], input(graph, node, at->scale) ? FACTOR_WHOLE : FACTOR_PASS);

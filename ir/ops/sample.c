@@ -72,7 +72,7 @@ static int bind_sample(struct dims *dims, const struct graph *graph, const struc
     const struct tensor *points = input(graph, node, at->points); /* (n, p.., k) */
     const int np = points->ndim - 2;
     if (nspatial < 1 || nspatial > RT_SAMPLE_DIMS || np < 1 || points->dims[points->ndim - 1] != nspatial)
-        return refuse(dims, why, "points %s do not fit images of %d dimensions", tensor_type(dims->arena, points),
+        return refuse(dims, why, "points %s do not fit images of %d dimension(s)", tensor_type(dims->arena, points),
                       nspatial);
     struct factors f = {.nspatial = nspatial, .np = np};
     f.n = dims_factor(dims, "n", -1, points->dims[0], FACTOR_PASS);

@@ -233,7 +233,7 @@ bool read_const(struct reader *r) {
         return fail_at(r, start, "the constants are too large");
     r->const_bytes += tensor_bytes(tensor);
     if (!read_values(r, tensor->dtype, NULL, elements, &n)) return false;
-    if (n < elements) return fail_at(r, start, "%lld values for %s", (long long)n, tensor_type(r->arena, tensor));
+    if (n < elements) return fail_at(r, start, "%lld value(s) for %s", (long long)n, tensor_type(r->arena, tensor));
     unsigned char *data = arena_alloc(r->arena, (size_t)tensor_bytes(tensor) + 1, 1);
     tensor->data = data;
     r->at = start;

@@ -100,7 +100,7 @@ bool check_layout(struct reader *r, const struct definition *definition, const s
     for (int c = 0; c < tensor->layout.ncuts; c++) {
         const struct placement *placement = &tensor->layout.cuts[c].placement;
         if (!placement_divides(placement)) continue;
-        if (placement->dim >= tensor->ndim) return fail_at(r, definition->at, "it has %d dimensions", tensor->ndim);
+        if (placement->dim >= tensor->ndim) return fail_at(r, definition->at, "it has %d dimension(s)", tensor->ndim);
         bool part = placement->kind == PLACED_PART;
         if (!cut_fits(part ? tensor->dims[placement->dim] : placement->reach.positions, placement->blocks,
                       placement->grain))

@@ -383,7 +383,7 @@ static void note_nodes_left(const struct applying *a, const bool *has_entry) {
         diag_note(a->diags, "the plan has no entry for node %s (%s)", diag_quote(a->diags, node->name),
                   diag_quote(a->diags, node->op->name));
     }
-    if (left > NAMED) diag_note(a->diags, "and for %d more of %d nodes", left - NAMED, a->graph->order.n);
+    if (left > NAMED) diag_note(a->diags, "and for %d more of %d node(s)", left - NAMED, a->graph->order.n);
 }
 
 /* The node of each entry. NULL after E0424 if they are not those of the graph. */
@@ -406,7 +406,7 @@ static const int *find_nodes(struct applying *a) {
                                    "options of training, which must be those that the plan was made with"
                                  : "not every node of the model has an entry");
     if (plan->nodes.n - known > 1)
-        diag_note(a->diags, "%d of the plan's %d nodes are not in the model", plan->nodes.n - known, plan->nodes.n);
+        diag_note(a->diags, "%d of the plan's %d node(s) are not in the model", plan->nodes.n - known, plan->nodes.n);
     note_nodes_left(a, has_entry);
     return NULL;
 }

@@ -215,7 +215,7 @@ static int drop_layers(struct recomputing *r, struct diags *diags) {
     if (!layers.all.n) add_shares(r, &layers);
     const int n = layers.all.n;
     if (choice->kind == RECOMPUTE_FIRST && choice->count > n)
-        return diag_error(diags, 506, EXIT_LIMIT, "--recompute", "first:%lld: the model has only %d layers",
+        return diag_error(diags, 506, EXIT_LIMIT, "--recompute", "first:%lld: the model has only %d layer(s)",
                           (long long)choice->count, n);
     drop_first(r, &layers,
                choice->kind == RECOMPUTE_FIRST    ? (int)choice->count
@@ -223,7 +223,7 @@ static int drop_layers(struct recomputing *r, struct diags *diags) {
                                                   : n);
     if (choice->kind != RECOMPUTE_BUDGET || kept_bytes(r) <= choice->count) return 0;
     return diag_error(diags, 506, EXIT_LIMIT, "--recompute",
-                      "budget:%s: %lld bytes of activations are kept even if all %d layers are recomputed",
+                      "budget:%s: %lld bytes of activations are kept even if all %d layer(s) are recomputed",
                       choice->pattern, (long long)kept_bytes(r), n);
 }
 

@@ -89,7 +89,7 @@ static int64_t groups_of(const struct walk *walk, int64_t tokens) {
     if (!batch || tokens % batch || batch % groups) {
         if (groups > 1)
             diag_remark(walk->context->diags, walk->builder.node,
-                        "the batch of %lld samples is no multiple of %lld ranks: its tokens are one group for the "
+                        "the batch of %lld sample(s) is no multiple of %lld rank(s): its tokens are one group for the "
                         "experts' buffers",
                         (long long)batch, (long long)groups);
         return 1;

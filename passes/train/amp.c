@@ -184,8 +184,8 @@ static void report(const struct caster *c) {
         products += product, half_products += product && half;
     }
     diag_remark(c->builder.diags, graph->name,
-                "amp: %d nodes compute in %s; of %d matrix products and convolutions, %d do", halves,
-                rt_dtypes[c->amp->dtype].name, products, half_products);
+                "amp: %s for %d node(s), and %d of %d matrix products and convolutions",
+                rt_dtypes[c->amp->dtype].name, halves, half_products, products);
 }
 
 int pass_amp(struct graph *graph, const struct pass_context *context) {

@@ -466,7 +466,7 @@ int lora_name_stacks(const struct graph *graph, struct lora_given *given, int n,
         const int64_t rows = stack->count, r = (int64_t)rule->r;
         if (rows % r)
             return diag_error(diags, 393, EXIT_MISMATCH, graph->name,
-                              "A of %s has %lld rows, which r = %lld does not divide", diag_quote(diags, parameter),
+                              "A of %s has %lld row(s), which r = %lld does not divide", diag_quote(diags, parameter),
                               (long long)rows, (long long)r);
         stack->name = parameter, stack->wraps = -1;
         stack->rule = *rule, stack->count = rows / r;
@@ -513,7 +513,7 @@ static int adapter_of(const struct adapting *a, int id, struct adapter *out) {
                           diag_quote(a->builder.diags, given->name), (long long)given->count, given->rule.r,
                           (long long)p.count);
     return diag_error(a->builder.diags, 393, EXIT_MISMATCH, node_place(graph, id),
-                      "the adapter of %s has %lld inputs and %lld outputs, and the product %lld and %lld",
+                      "the adapter of %s has %lld input(s) and %lld output(s), and the product %lld and %lld",
                       diag_quote(a->builder.diags, given->name), (long long)given->inputs, (long long)given->outputs,
                       (long long)p.inputs, (long long)p.outputs);
 }

@@ -402,7 +402,7 @@ static int report(const struct quantizing *q) {
                           q->layers.n);
     if (n)
         diag_remark(q->builder.diags, q->builder.graph->name,
-                    "fp8: %d linear layers compute in 8-bit floats, with %d scales", n, q->scales.n);
+                    "fp8: 8-bit floats for %d linear layer(s), with %d scale(s)", n, q->scales.n);
     return 0;
 }
 

@@ -232,7 +232,7 @@ static bool fits(struct walk *walk, int weight, int64_t k, const struct small_we
     const struct tensor *w = tensor_of(walk, weight);
     if (k % rule->group == 0 && tensor_elements(w)) return true;
     if (!walk->left++)
-        walk->first_left = arena_printf(walk->builder.graph->arena, "%s, of %lld inputs, in groups of %lld", w->name,
+        walk->first_left = arena_printf(walk->builder.graph->arena, "%s, of %lld input(s), in groups of %lld", w->name,
                                         (long long)k, (long long)rule->group);
     return false;
 }

@@ -120,7 +120,7 @@ static int find_rank(struct rt *rt, const struct rt_options *options) {
     rt->internal->local_world = seat.local_world;
     if (why.text[0]) return rt_fail_code(rt, RT_ERROR_USAGE, RT_CODE_WORLD, "%s", why.text);
     if (rt->rank >= 0 && rt->rank < rt->world) return RT_OK;
-    return rt_fail_code(rt, RT_ERROR_USAGE, RT_CODE_WORLD, "invalid rank %d of %d ranks", rt->rank, rt->world);
+    return rt_fail_code(rt, RT_ERROR_USAGE, RT_CODE_WORLD, "invalid rank %d of %d rank(s)", rt->rank, rt->world);
 }
 
 /* The launcher made the segment without its symmetric part, sealed against shrinking: ranks may grow it concurrently,
@@ -150,7 +150,7 @@ int rt_open_segment(struct rt *rt, int fd, int rank, int size, struct rt_comm **
     if (status == RT_ERROR_MISMATCH)
         return rt_fail_code(rt, status, RT_CODE_KEY, "rank %d runs another program than the job's other ranks",
                             rt->rank);
-    return status ? rt_fail(rt, status, "cannot open the shared memory of %d ranks", size) : RT_OK;
+    return status ? rt_fail(rt, status, "cannot open the shared memory of %d rank(s)", size) : RT_OK;
 }
 
 static int join_segment(struct rt *rt, int fd) {

@@ -121,7 +121,7 @@ static int seat(struct door *door, const struct visitor *visitor, const struct s
     meeting->session[at] = *session;
     if (hello->world != mine.world)
         return rt_fail_code(door->rt, RT_ERROR_MISMATCH, RT_CODE_WORLD,
-                            "rank %d was started as one of %d ranks, rank 0 as one of %d", hello->rank, hello->world,
+                            "rank %d was started as one of %d rank(s), rank 0 as one of %d", hello->rank, hello->world,
                             mine.world);
     if (at == 0)
         return rt_fail_code(door->rt, RT_ERROR_USAGE, RT_CODE_WORLD, "rank %d of %d was started twice", hello->rank,

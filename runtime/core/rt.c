@@ -40,6 +40,7 @@ static int default_code(int status) {
 
 static int record(struct rt *rt, int status, int code, const char *format, va_list arguments) {
     vsnprintf(rt->internal->error, sizeof rt->internal->error, format, arguments);
+    rt_plurals(rt->internal->error);
     rt->internal->code = code;
     rt->internal->failed_at = 0;
     rt->internal->agreed = false;
@@ -209,7 +210,7 @@ static int open_units(struct rt *rt) {
     if (!rt->program->nreplicas) return RT_OK;
     if (rt->units->size % groups)
         return rt_fail_code(rt, RT_ERROR_USAGE, RT_CODE_GROUPS,
-                            "%d scale units cannot be divided into %d ZeRO groups of equal size", rt->units->size,
+                            "%d scale unit(s) cannot be divided into %d ZeRO groups of equal size", rt->units->size,
                             groups);
     const int each = rt->units->size / groups;
     RT_TRY(open_replicas(rt, axis, rt->unit % each, rt->unit / each));

@@ -44,7 +44,7 @@ int rt_state_truncate(struct rt *rt, int64_t length) {
     RT_NEEDS(rt, rt);
     const int64_t now = rt_state_length(rt);
     if (length < 0 || length > now)
-        return rt_fail(rt, RT_ERROR_USAGE, "state of %" PRId64 " rows cannot be cut to %" PRId64, now, length);
+        return rt_fail(rt, RT_ERROR_USAGE, "state of %" PRId64 " row(s) cannot be cut to %" PRId64, now, length);
     if (rt->rank_class->replaced && length != now)
         return rt_fail(rt, RT_ERROR_USAGE, "state that each step replaces cannot go back to %" PRId64 " rows", length);
     keep_rows(rt, length);
@@ -141,7 +141,7 @@ static int take_file(struct rt *rt, const char *path, const unsigned char *at, i
         return rt_fail(rt, RT_ERROR_MISMATCH, "%s was computed with another adapter", path);
     const int64_t rows = s < 0 ? 0 : header.sizes[s];
     if (rows < 0 || rows > rt_state_capacity(rt))
-        return rt_fail_code(rt, RT_ERROR_INPUT, RT_CODE_FORMAT, "%s has %" PRId64 " rows", path, rows);
+        return rt_fail_code(rt, RT_ERROR_INPUT, RT_CODE_FORMAT, "%s has %" PRId64 " row(s)", path, rows);
     for (int i = 0; i < rt->program->nsizes; i++)
         if (rt->program->sizes[i].next ? header.sizes[i] != rows
                                        : !rt_size_fits(&rt->program->sizes[i], header.sizes[i]))

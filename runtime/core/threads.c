@@ -120,7 +120,7 @@ int rt_run_threads(const struct rt_program *program, const struct rt_options *op
     job.results = calloc((size_t)world, sizeof *job.results);
     int error = job.results ? rt_spawn_ranks(program, world, run_embedded, &job) : ENOMEM;
     const int status =
-        error ? rt_fail_open(RT_ERROR_SYSTEM, RT_CODE_MEMORY, "cannot start %d threads: %s", world, strerror(error))
+        error ? rt_fail_open(RT_ERROR_SYSTEM, RT_CODE_MEMORY, "cannot start %d thread(s): %s", world, strerror(error))
               : report_cause(job.results, world);
     free(job.results);
     return status;

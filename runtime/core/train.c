@@ -41,7 +41,7 @@ int rt_set_accumulate(struct rt *rt, int micro_batches) {
     const struct rt_schedule *schedule = &rt->rank_class->schedule;
     if (!rt_schedule_allows(schedule, micro_batches))
         return rt_fail(rt, RT_ERROR_MISMATCH,
-                       "the program's schedule does not allow %d micro-batches per step: it is made for %s%d",
+                       "the program's schedule does not allow %d micro-batch(es) per step: it is made for %s%d",
                        micro_batches, schedule->repeats ? "at least " : "", schedule->micro_batches);
     double *losses = realloc(rt->internal->losses, (size_t)micro_batches * 2 * sizeof *losses);
     if (!losses) return rt_fail_memory(rt);

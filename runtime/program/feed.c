@@ -177,7 +177,7 @@ static bool rt_data_open(struct rt_data *data, const struct rt_port *port, int64
     if (!(spec.tokens == RT_DTYPE_NONE ? open_array : open_tokens)(data, &spec, why)) return false;
     if (data->shared && data->samples > 0) return spec.tokens != RT_DTYPE_NONE || has_one_tensor(data, &spec, why);
     if (!data->shared && data->samples >= batch) return true;
-    return rt_refuse(why, "%s is too short: it has %lld samples, but a micro-batch needs %lld", spec.path,
+    return rt_refuse(why, "%s is too short: it has %lld sample(s), but a micro-batch needs %lld", spec.path,
                      (long long)data->samples, (long long)batch);
 }
 
@@ -340,7 +340,7 @@ static int count_samples(struct feed *feed, struct rank *self) {
         if (feed->data[i].shared || feed->data[i].tokens || feed->data[i].samples == feed->sampler.samples) continue;
         const struct rt_quoted more = rt_quote_text(self->job->manifest.inputs[i]),
                                less = rt_quote_text(self->job->manifest.inputs[least]);
-        return fail_with(self, EXIT_MALFORMED, RT_CODE_INPUT, "input '%s' has %lld samples, but input '%s' has %lld",
+        return fail_with(self, EXIT_MALFORMED, RT_CODE_INPUT, "input '%s' has %lld sample(s), but input '%s' has %lld",
                          more.text, (long long)feed->data[i].samples, less.text, (long long)feed->sampler.samples);
     }
     return RT_OK;

@@ -104,7 +104,7 @@ static int find_shapes(struct feeder *feeder) {
         feeder->fed[i].shape = is_of_step(feeder, i) ? "bt" : shape_of(role, program->inputs[i].ndim);
         if (!feeder->fed[i].shape)
             return fail_with(feeder->self, EXIT_UNSUPPORTED, RT_CODE_INPUT,
-                             "input '%s' has the role %s and %d dimensions, which is not supported",
+                             "input '%s' has the role %s and %d dimension(s), which is not supported",
                              rt_quote_text(feeder->self->job->manifest.inputs[i]).text, rt_role_row(role)->word,
                              program->inputs[i].ndim);
         if (!rt_dtype_is_integer(program->inputs[i].dtype) && role != RT_ROLE_MASK && role != RT_ROLE_BRANCH)
@@ -155,7 +155,7 @@ int64_t feeder_rows(struct feeder *feeder, int64_t rows) {
     if (rows <= size.most) return size.least + (rows - size.least + size.step - 1) / size.step * size.step;
     rt_size_range(&size, range, sizeof range);
     fail_with(feeder->self, EXIT_LIMIT, RT_CODE_INPUT,
-              "there are %" PRId64 " prompts, but the program was compiled for %s (rows of input '%s')", rows, range,
+              "there are %" PRId64 " prompt(s), but the program was compiled for %s (rows of input '%s')", rows, range,
               rt_quote_text(ids_name(feeder)).text);
     return -1;
 }
@@ -167,8 +167,8 @@ int64_t feeder_count(struct feeder *feeder, int64_t left) {
     if (left >= size.least) return size.least + (left - size.least) / size.step * size.step;
     rt_size_range(&size, range, sizeof range);
     fail_with(feeder->self, EXIT_LIMIT, RT_CODE_INPUT,
-              "a step of %" PRId64 " token%s is needed, but the program was compiled for %s (columns of input '%s')",
-              left, left == 1 ? "" : "s", range, rt_quote_text(ids_name(feeder)).text);
+              "a step of %" PRId64 " token(s) is needed, but the program was compiled for %s (columns of input '%s')",
+              left, range, rt_quote_text(ids_name(feeder)).text);
     return -1;
 }
 

@@ -211,9 +211,9 @@ static void run_thread(struct rt_comm *comm, void *context) {
 
 static int run_loopback(struct job *job, struct rank *ranks, struct failure *failure) {
     const int world = job->options.world, error = rt_spawn_ranks(job->program, world, run_thread, ranks);
-    if (error == ENOMEM) return failure_set(failure, EXIT_LIMIT, RT_CODE_MEMORY, "out of memory for %d ranks", world);
+    if (error == ENOMEM) return failure_set(failure, EXIT_LIMIT, RT_CODE_MEMORY, "out of memory for %d rank(s)", world);
     if (!error) return first_cause(ranks, world, failure);
-    return failure_set(failure, EXIT_SYSTEM, RT_CODE_MEMORY, "cannot start %d threads: %s", world, strerror(error));
+    return failure_set(failure, EXIT_SYSTEM, RT_CODE_MEMORY, "cannot start %d thread(s): %s", world, strerror(error));
 }
 
 /* Determines rank and world from options or environment and checks them, before any file is read. World 0: loopback

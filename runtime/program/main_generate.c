@@ -81,7 +81,7 @@ static int find_most(struct generator *g, int64_t width) {
     if (!g->options->max_new_tokens && room >= 1 && room < g->most) g->most = room;
     if (g->most <= room) return RT_OK;
     fail_with(g->self, EXIT_LIMIT, RT_CODE_FULL,
-              "%" PRId64 " tokens of the prompt and %" PRId64 " new ones need %" PRId64
+              "%" PRId64 " token(s) of the prompt and %" PRId64 " new ones need %" PRId64
               " places in the caches, which have %" PRId64,
               width, g->most, width + g->most - 1, capacity);
     failure_help(&g->self->failure, "compile the model with a larger bound, or take a smaller --max-new-tokens");
@@ -406,7 +406,7 @@ static int write_steps(struct generator *g, struct rt_fed *fed) {
         if (count < 0) return g->self->status;
         if (count > left)
             return fail_with(g->self, EXIT_LIMIT, RT_CODE_INPUT,
-                             "the program computes %" PRId64 " tokens in each step, and none alone", count);
+                             "the program computes %" PRId64 " token(s) in each step, and none alone", count);
         RT_TRY(compute(g, (struct window){g->column, count}, step));
         g->column += count;
         if (g->column == g->grid.width && g->options->save_state)

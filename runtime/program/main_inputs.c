@@ -496,7 +496,7 @@ int inputs_read_given(struct rt_tensor *inputs, const struct rt_program *program
         if (!files[i]) continue;
         exit = convert_input(&inputs[i], program->inputs[i].dtype, manifest->inputs[i], failure);
         if (!exit && inputs[i].ndim != program->inputs[i].ndim)
-            exit = failure_set(failure, EXIT_MALFORMED, RT_CODE_INPUT, "input '%s' has %d dimensions, not %d",
+            exit = failure_set(failure, EXIT_MALFORMED, RT_CODE_INPUT, "input '%s' has %d dimension(s), not %d",
                                rt_quote_text(manifest->inputs[i]).text, inputs[i].ndim, program->inputs[i].ndim);
         if (exit) failure_where(failure, "%s", rt_quote_text(files[i]).text);
     }

@@ -180,6 +180,22 @@ TEST(test_diagnostics_as_printed) {
                                                      "  --> here\n");
 }
 
+TEST(test_plurals) {
+    static const char *const said[][2] = {
+        {"1 node(s) of 1 file(s)", "1 node of 1 file"},
+        {"10 match(es), 1 batch(es), 21 rank(s)", "10 matches, 1 batch, 21 ranks"},
+        {"node(s)", "nodes"},
+        {"the plan's 1 file(s), '1 name(s)' of 1 node(s)", "the plan's 1 file, '1 name(s)' of 1 node"},
+        {"'1 (s)", "'1 (s)"}};
+    struct diags diags;
+    diags_init(&diags, &pool);
+    for (size_t i = 0; i < sizeof said / sizeof *said; i++)
+        assert_string_equal(rt_plurals(arena_strdup(&pool, said[i][0])), said[i][1]);
+    diag_error(&diags, 1, EXIT_LIMIT, NULL, "%d node(s)", 1);
+    diag_help(&diags, "%d node(s)", 2);
+    assert_string_equal(golden_diags(&pool, &diags), "rankc: error[E0001]: 1 node\n  help: 2 nodes\n");
+}
+
 TEST(test_diagnostics_as_json) {
     struct diags diags;
     char text[512] = "";

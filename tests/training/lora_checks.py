@@ -81,7 +81,7 @@ def merged(rankc, work, hash_file):
                                       ("gpt2/embedding", "tp2", [], "0 parameters, 4 adapters merged"),
                                       ("mixtral/stacks", "one", [], "0 parameters, 6 adapters merged"),
                                       ("stacks/stacks", "tp2", [], "0 parameters, 3 adapters merged"),
-                                      ("tied/logits", "one", ["--param", "lm_head.weight:train"], "1 parameters, 3 adapters merged"),
+                                      ("tied/logits", "one", ["--param", "lm_head.weight:train"], "1 parameter, 3 adapters merged"),
                                       ("tied/both", "one", [], "0 parameters, 2 adapters merged"),
                                       ("experts/experts", "one", [], "0 parameters, 8 adapters merged")):
         folder = os.path.join(work, case.replace("/", "-"))

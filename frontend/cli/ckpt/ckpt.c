@@ -39,11 +39,10 @@ static void print_tensors(const struct checkpoint *checkpoint, enum rt_saved_kin
         const struct rt_saved_tensor *tensor = rt_saved_at(checkpoint->saved, kind, i);
         bytes += checkpoint_elements(tensor) * (int64_t)rt_dtype_bytes(tensor->dtype);
     }
-    printf("%-11s %d tensors, %s\n", rt_saved_kinds[kind], n, format_bytes(bytes).text);
+    cli_print(cli, "%-11s %d tensor(s), %s\n", rt_saved_kinds[kind], n, format_bytes(bytes).text);
     for (int i = 0; i < n && cli->options->verbose; i++) {
         const struct rt_saved_tensor *tensor = rt_saved_at(checkpoint->saved, kind, i);
-        const int parts = parts_of(tensor);
-        printf("  %s, %d part%s\n", checkpoint_tensor_text(tensor, cli), parts, parts == 1 ? "" : "s");
+        cli_print(cli, "  %s, %d part(s)\n", checkpoint_tensor_text(tensor, cli), parts_of(tensor));
     }
 }
 
@@ -83,11 +82,11 @@ static int ckpt_info(struct cli *cli, struct checkpoint *checkpoint) {
     int64_t bytes = 0;
     if (cli->options->json) return info_json(cli, checkpoint);
     for (int i = 0; i < rt_saved_files(checkpoint->saved); i++) bytes += rt_saved_file(checkpoint->saved, i)->bytes;
-    printf("%s: step %" PRId64 " of %s, %" PRId64 " micro-batches\n", checkpoint->path,
-           checkpoint_number(checkpoint, "step"), name ? diag_quote(cli->diags, name) : "?",
-           checkpoint_number(checkpoint, "micro_batches"));
-    printf("written by ranks of a mesh of %s: %d files, %s\n", mesh_text(checkpoint, cli),
-           rt_saved_files(checkpoint->saved), format_bytes(bytes).text);
+    cli_print(cli, "%s: step %" PRId64 " of %s, %" PRId64 " micro-batch(es)\n", checkpoint->path,
+              checkpoint_number(checkpoint, "step"), name ? diag_quote(cli->diags, name) : "?",
+              checkpoint_number(checkpoint, "micro_batches"));
+    cli_print(cli, "written by ranks of a mesh of %s: %d file(s), %s\n", mesh_text(checkpoint, cli),
+              rt_saved_files(checkpoint->saved), format_bytes(bytes).text);
     for (int k = 0; k < RT_SAVED_KINDS; k++) print_tensors(checkpoint, (enum rt_saved_kind)k, cli);
     return 0;
 }
@@ -118,8 +117,7 @@ static int verify_tensor(struct cli *cli, struct checkpoint *checkpoint, const s
     for (const struct rt_saved_part *part = tensor->parts; part; part = part->next)
         if (!rt_saved_check(checkpoint->saved, tensor, part, &why)) return checkpoint_refused(checkpoint, cli, &why);
     if (is_covered(tensor)) {
-        const int parts = parts_of(tensor);
-        cli_tell(cli, "%s: %d part%s intact", checkpoint_tensor_text(tensor, cli), parts, parts == 1 ? "" : "s");
+        cli_tell(cli, "%s: %d part(s) intact", checkpoint_tensor_text(tensor, cli), parts_of(tensor));
         return 0;
     }
     return diag_error(cli->diags, CODE_CHECKPOINT, EXIT_MISMATCH, checkpoint->path,
@@ -133,8 +131,8 @@ static int ckpt_verify(struct cli *cli, struct checkpoint *checkpoint) {
         for (int i = 0; i < rt_saved_count(checkpoint->saved, (enum rt_saved_kind)k); i++, n++)
             if (verify_tensor(cli, checkpoint, rt_saved_at(checkpoint->saved, (enum rt_saved_kind)k, i))) status = -1;
     if (status) return status;
-    return cli_confirm(cli, arena_printf(cli->arena, "%s: %d tensors in %d files are intact\n", checkpoint->path, n,
-                                         rt_saved_files(checkpoint->saved)));
+    return cli_confirm(cli, "%s: %d tensor(s) in %d file(s) are intact\n", checkpoint->path, n,
+                       rt_saved_files(checkpoint->saved));
 }
 
 /* A pass over two tensors of equal shape, piece by piece. */
@@ -233,8 +231,8 @@ static int ckpt_diff(struct cli *cli, struct checkpoint *a) {
         different += found;
     }
     const bool says = !status && !cli->options->quiet;
-    if (says && different) printf("%d of %d tensors differ\n", different, compared);
-    if (says && !different) printf("%d tensors are equal bit for bit\n", compared);
+    if (says && different) cli_print(cli, "%d of %d tensor(s) differ\n", different, compared);
+    if (says && !different) cli_print(cli, "%d tensor(s) are equal bit for bit\n", compared);
     checkpoint_close(&b);
     return status ? status : different ? EXIT_MISMATCH : 0;
 }

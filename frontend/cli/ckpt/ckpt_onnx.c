@@ -341,7 +341,7 @@ static int change_model(struct export *export) {
         if (change_initializer(export, export->proto->graph->initializer[i], checked->initializer[i])) return -1;
     if (export->trained == wanted) return 0;
     return diag_error(export->cli->diags, 805, EXIT_MISMATCH, export->model->place,
-                      "the model has %d of the checkpoint's %d parameters", export->trained, wanted);
+                      "the model has %d of the checkpoint's %d parameter(s)", export->trained, wanted);
 }
 
 static int write_model(struct export *export) {
@@ -415,6 +415,6 @@ int checkpoint_to_onnx(struct cli *cli, struct checkpoint *from) {
     close(export.directory);
     if (status) return status;
     const int merged = export.adapters.all.n;
-    const char *adapters = merged ? arena_printf(cli->arena, ", %d adapters merged", merged) : "";
-    return cli_confirm(cli, arena_printf(cli->arena, "%s: %d parameters%s\n", out, export.trained, adapters));
+    const char *adapters = merged ? arena_printf(cli->arena, ", %d adapter(s) merged", merged) : "";
+    return cli_confirm(cli, "%s: %d parameter(s)%s\n", out, export.trained, adapters);
 }

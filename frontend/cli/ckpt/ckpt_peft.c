@@ -134,5 +134,5 @@ int checkpoint_to_peft(struct cli *cli, struct checkpoint *from) {
         diag_remark(cli->diags, from->path, "%d parameters that are no adapters are left out: %s%s", adapters->others,
                     diag_quote(cli->diags, adapters->first_other), adapters->others > 1 ? ", .." : "");
     if (write_files(&p, out) < 0) return -1;
-    return cli_confirm(cli, arena_printf(cli->arena, "%s: %d adapters\n", out, adapters->all.n));
+    return cli_confirm(cli, "%s: %d adapter(s)\n", out, adapters->all.n);
 }

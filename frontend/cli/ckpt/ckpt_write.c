@@ -119,7 +119,7 @@ int checkpoint_merge(struct cli *cli, struct checkpoint *from) {
         if (!tensor->copy_of) all[n++] = (struct checkpoint_named){tensor->name, tensor, false};
     }
     const int status = checkpoint_write_tensors(cli, from, out, all, n);
-    return status ? status : cli_confirm(cli, arena_printf(cli->arena, "%s: %d parameters\n", out, n));
+    return status ? status : cli_confirm(cli, "%s: %d parameter(s)\n", out, n);
 }
 
 static int coordinate(const struct checkpoint_target *target, int rank, int axis) {
@@ -199,7 +199,7 @@ static int write_file(struct checkpoint_target *target, enum rt_saved_kind kind,
     int status = write_parts(target, &out, entries, from, n);
     if (!rt_saved_output_end(&out, &written.is.bytes, written.hash, &why) && !status)
         status = unwritten(target->cli, &why);
-    if (!status) cli_tell(target->cli, "%s: %d tensors, %s", path, n, format_bytes(written.is.bytes).text);
+    if (!status) cli_tell(target->cli, "%s: %d tensor(s), %s", path, n, format_bytes(written.is.bytes).text);
     VEC_PUSH(arena, &target->files, written);
     return status;
 }
@@ -270,6 +270,6 @@ int checkpoint_write(struct checkpoint_target *target) {
         return status;
     }
     close(target->directory);
-    return cli_confirm(cli, arena_printf(cli->arena, "%s: step %lld in %d files\n", target->path,
-                                         (long long)checkpoint_number(target->from, "step"), target->files.n));
+    return cli_confirm(cli, "%s: step %lld in %d file(s)\n", target->path,
+                       (long long)checkpoint_number(target->from, "step"), target->files.n);
 }

@@ -388,7 +388,7 @@ static int check_split(struct check *check, const struct trial *trial) {
     for (int o = 0; o < trial->noutputs; o++) {
         struct rt_tensor part;
         if (read_output(check, trial->first_output + o, &part) < 0) return -1;
-        const char *what = arena_printf(check->arena, "dimension %.*s divided among %d ranks, output %d",
+        const char *what = arena_printf(check->arena, "dimension %.*s divided among %d rank(s), output %d",
                                         (int)strcspn(names, " "), names, check->ways, o);
         int status = compare(check, subject, &part, &subject->whole[check->slot][o], 64, what);
         rt_tensor_free(&part);

@@ -161,7 +161,7 @@ static int read_machine(struct reader *reader) {
 int side_files_check_mesh(const struct side_files *files, const struct options *options, struct diags *diags) {
     const int unit = mesh_size(&files->decisions.mesh);
     if (!options->given[OPT_PLAN_NGPUS] || options->plan_ngpus == unit) return 0;
-    return diag_error(diags, 204, EXIT_USAGE, NULL, "the mesh in the file has %d devices, but --plan-ngpus is %lld",
+    return diag_error(diags, 204, EXIT_USAGE, NULL, "the mesh in the file has %d device(s), but --plan-ngpus is %lld",
                       unit, (long long)options->plan_ngpus);
 }
 

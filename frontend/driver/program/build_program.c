@@ -226,9 +226,9 @@ static void show_compiling(void *of) {
     struct compiling *compiling = of;
     const int done = count_files(compiling->objects, ".o", &compiling->since);
     char text[80];
-    snprintf(text, sizeof text, "compiling: %d of %d files", done < compiling->all ? done : compiling->all,
+    snprintf(text, sizeof text, "compiling: %d of %d file(s)", done < compiling->all ? done : compiling->all,
              compiling->all);
-    rt_progress_say(&compiling->progress, text, -1, "");
+    rt_progress_say(&compiling->progress, rt_plurals(text), -1, "");
 }
 
 static int run_make(struct arena *arena, struct diags *diags, const char *directory, const char *const *argv,

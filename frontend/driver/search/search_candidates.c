@@ -209,7 +209,7 @@ int search_constrain(struct search *search, const struct options *options, struc
         return -1;
     for (int i = 0; i < search->all.n; i++) left = left || !search->all.at[i].refused;
     if (left) return 0;
-    return diag_error(diags, 432, EXIT_LIMIT, "--pas autodist", "--forbid and --require exclude all %d candidates",
+    return diag_error(diags, 432, EXIT_LIMIT, "--pas autodist", "--forbid and --require exclude all %d candidate(s)",
                       search->all.n);
 }
 

@@ -162,7 +162,7 @@ int search_measure(struct search *search, const struct options *options, bool tr
     temporary_remove(m.work);
     qsort(search->all.at, (size_t)n, sizeof *search->all.at, by_measured);
     if (search->all.at[0].measured) return 0;
-    return diag_error(diags, 434, EXIT_RANK, "--measure-topk", "none of %d plans could be measured: %s", n,
+    return diag_error(diags, 434, EXIT_RANK, "--measure-topk", "none of %d plan(s) could be measured: %s", n,
                       search->all.at[0].unmeasured);
 }
 

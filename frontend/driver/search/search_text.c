@@ -182,7 +182,7 @@ void search_explain(const struct search *search, const struct options *options, 
     const char *time = chosen->measured ? measured_text(search, chosen, arena)
                                         : arena_printf(arena, "%s a %s", seconds_text(arena, chosen->seconds),
                                                        share_of(search, chosen));
-    diag_remark(diags, "--pas autodist", "%s: %s on %s, %s a rank; %d candidates, %d planned completely",
+    diag_remark(diags, "--pas autodist", "%s: %s on %s, %s a rank; %d candidate(s), %d planned completely",
                 search_words(chosen, options, arena), time, search->machine.name, bytes_text(arena, chosen->memory),
                 search->all.n, planned);
     for (int i = 1; i < search->all.n; i++) {
@@ -194,5 +194,5 @@ void search_explain(const struct search *search, const struct options *options, 
     if (search->gap > 0)
         diag_note(diags, "of those that were not planned, one is predicted to be %.2g %% faster at most",
                   100 * search->gap);
-    if (more) diag_note(diags, "%d more candidates, with -v", more);
+    if (more) diag_note(diags, "%d more candidate(s), with -v", more);
 }

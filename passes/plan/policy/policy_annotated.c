@@ -154,7 +154,7 @@ static int apply_stages(struct annotated *a) {
         }
         if (stage >= stages)
             return diag_error(a->diags, 435, EXIT_MALFORMED, a->annotations->place,
-                              "%s is annotated with stage %d, but there are only %d stages", node_place(graph, id),
+                              "%s is annotated with stage %d, but there are only %d stage(s)", node_place(graph, id),
                               stage, stages);
         a->draft->stage[id] = stage < 0 ? 0 : stage;
         if (entry && entry->stage >= 0) draft_give_stage(a->draft, id, stage);

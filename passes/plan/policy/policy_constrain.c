@@ -147,7 +147,7 @@ static int apply_stages(struct draft *draft, struct diags *diags) {
         const struct constraint *rule = limits_rule(draft->limits, id, true);
         if (rule && rule->stage >= stages)
             return diag_error(diags, 424, EXIT_MALFORMED, rule->place,
-                              draft->chunks.n ? "rules: stage %lld, but the schedule has only %d stages"
+                              draft->chunks.n ? "rules: stage %lld, but the schedule has only %d stage(s)"
                                               : "rules: stage %lld, but the pipeline axis of the mesh has size %d",
                               (long long)rule->stage, stages);
         if (rule) draft_give_stage(draft, id, stage = (int)rule->stage);

@@ -37,7 +37,7 @@ int policy_split_batch(struct propagation *propagation, int64_t groups, const ch
         }
         if ((why = refused(propagation, input)))
             return diag_error(diags, 420, EXIT_LIMIT, graph->name,
-                              "policy %s: dimension 0 of input %s cannot be divided among %d ranks: %s", policy,
+                              "policy %s: dimension 0 of input %s cannot be divided among %d rank(s): %s", policy,
                               diag_quote(diags, input->name), propagation->ways, why);
         const int64_t grain = groups == 1 || input->dims[0] % groups ? 1 : input->dims[0] / groups;
         propagate_input(propagation, graph->inputs.at[i], 0, 1, grain, PROPAGATE_GATHER);

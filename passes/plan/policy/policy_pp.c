@@ -488,21 +488,21 @@ int policy_pp(struct draft *draft, const struct pass_context *context) {
     const int stages = draft_stages(draft), forward = count_forward(graph);
     if (stages == 1) return 0;
     if (forward < stages)
-        return diag_error(diags, 421, EXIT_LIMIT, graph->name, "%d pipeline stages, but the model has only %d nodes",
-                          stages, forward);
+        return diag_error(diags, 421, EXIT_LIMIT, graph->name,
+                          "%d pipeline stage(s), but the model has only %d node(s)", stages, forward);
     struct places *places = ARENA_NEW(graph->arena, struct places);
     int *cuts = ARENA_ARRAY(graph->arena, int, stages + 1);
     list_places(places, draft, context);
     keep_together(places, graph);
     if (places->n - 1 < stages)
         return diag_error(diags, 421, EXIT_LIMIT, graph->name,
-                          "%d pipeline stages, but the model can be divided into at most %d", stages, places->n - 1);
+                          "%d pipeline stage(s), but the model can be divided into at most %d", stages, places->n - 1);
     find_given(places, draft, stages);
     find_ranks(places, draft, stages);
     choose_cuts(places, stages, graph->arena, cuts);
     if (cuts[stages] < 0)
         return diag_error(diags, 421, EXIT_LIMIT, graph->name,
-                          "no %d pipeline stages have the nodes that --refine gives them", stages);
+                          "no %d pipeline stage(s) have the nodes that --refine gives them", stages);
     EACH_VALUE(graph->order.at, forward, i, const int id) {
         for (int s = 0; s < stages; s++)
             if (cuts[s] <= places->position[id]) draft->stage[id] = s;

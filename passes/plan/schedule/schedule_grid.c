@@ -136,7 +136,7 @@ static int check_cells(const struct reader *r) {
             return fail(r, r->line, arena_printf(r->arena, "no line has stage %d of %d", c, r->home.n));
     if (r->home.n * each != r->cells)
         return fail(r, r->line,
-                    arena_printf(r->arena, "%d cells, but %d stages with %d micro-batches have %lld", r->cells,
+                    arena_printf(r->arena, "%d cell(s), but %d stage(s) with %d micro-batch(es) have %lld", r->cells,
                                  r->home.n, grid->micro_batches, (long long)(r->home.n * each)));
     unsigned char *done = ARENA_ARRAY(r->arena, unsigned char, r->cells);
     for (int l = 0; l < r->lines.n; l++)

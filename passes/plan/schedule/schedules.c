@@ -249,11 +249,11 @@ int schedule_choose(struct schedule_choice *choice, const char *text, struct dia
 static int check_grid(const struct grid *grid, int coordinates, int micro_batches, struct diags *diags) {
     if (grid->coordinates != coordinates)
         return diag_error(diags, 205, EXIT_USAGE, "--schedule",
-                          "the schedule has %d line%s, but the pipeline axis of the mesh has size %d",
-                          grid->coordinates, grid->coordinates == 1 ? "" : "s", coordinates);
+                          "the schedule has %d line(s), but the pipeline axis of the mesh has size %d",
+                          grid->coordinates, coordinates);
     if (grid->micro_batches == micro_batches) return 0;
-    return diag_error(diags, 205, EXIT_USAGE, "--accumulate", "%d, but the schedule has %d micro-batch%s",
-                      micro_batches, grid->micro_batches, grid->micro_batches == 1 ? "" : "es");
+    return diag_error(diags, 205, EXIT_USAGE, "--accumulate", "%d, but the schedule has %d micro-batch(es)",
+                      micro_batches, grid->micro_batches);
 }
 
 bool schedule_splits(const struct schedule_choice *choice) {
@@ -265,7 +265,7 @@ int schedule_check_sizes(const struct schedule_choice *choice, int coordinates, 
     if (choice->grid) return check_grid(choice->grid, coordinates, micro_batches, diags);
     if (choice->kind->fill != fill_interleaved || coordinates == 1 || micro_batches % coordinates == 0) return 0;
     return diag_error(diags, 205, EXIT_USAGE, "--accumulate",
-                      "the interleaved schedule of %d ranks needs a multiple of %d micro-batches; there %s %d",
+                      "the interleaved schedule of %d rank(s) needs a multiple of %d micro-batch(es); there %s %d",
                       coordinates, coordinates, micro_batches == 1 ? "is" : "are", micro_batches);
 }
 

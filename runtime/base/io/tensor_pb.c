@@ -238,7 +238,7 @@ static bool fill_typed(struct message *m, const void *file, size_t bytes) {
     while (from.at < from.end && read_item(&from, &item))
         if (item.number == typed.field && !take_typed(m, &item, typed.wire, &done)) return false;
     return done == stored_count(m) ||
-           rt_refuse(m->why, "the shape has %" PRId64 " elements, but the data has %" PRId64, m->tensor->count, done);
+           rt_refuse(m->why, "the shape has %" PRId64 " element(s), but the data has %" PRId64, m->tensor->count, done);
 }
 
 static bool fill_raw(struct message *m) {
@@ -258,7 +258,7 @@ static bool allocate(struct message *m, size_t file_bytes) {
     struct rt_tensor *t = m->tensor;
     if (!rt_product(t->dims, t->ndim, &t->count)) return rt_refuse(m->why, "the number of elements overflows");
     if ((uint64_t)stored_count(m) > file_bytes)
-        return rt_refuse(m->why, "the shape has %" PRId64 " elements, but the file only %zu bytes", t->count,
+        return rt_refuse(m->why, "the shape has %" PRId64 " element(s), but the file only %zu bytes", t->count,
                          file_bytes);
     size_t bytes = (size_t)t->count * rt_dtype_bytes(t->dtype) + (is_packed(m) ? (size_t)stored_count(m) : 0);
     t->data = t->owned = calloc(bytes > 0 ? bytes : 1, 1);

@@ -3,6 +3,24 @@
 #include <stdio.h>
 #include <string.h>
 
+char *rt_plurals(char *text) {
+    char *to = text;
+    bool one = false, quoted = false;
+    for (const char *at = text, *next; *at; at = next) {
+        const size_t digits = strspn(at, "0123456789");
+        const size_t letters = strncmp(at, "(s)", 3) == 0 ? 1 : strncmp(at, "(es)", 4) == 0 ? 2 : 0;
+        const bool ending = letters && !quoted;
+        const size_t kept = ending ? (one ? 0 : letters) : digits ? digits : 1;
+        if (*at == '\'' && (quoted || at == text || at[-1] == ' ')) quoted = !quoted;
+        if (digits) one = digits == 1 && *at == '1';
+        next = at + (ending ? letters + 2 : kept);
+        memmove(to, at + ending, kept);
+        to += kept;
+    }
+    *to = 0;
+    return text;
+}
+
 bool rt_refuse(struct rt_reason *why, const char *format, ...) {
     RT_PRINT_TO(why->text, format);
     why->kind = RT_REASON_CONTENT;
