@@ -10,7 +10,10 @@ started anew. Losses of the first steps must agree first. Prints figures as line
   training    tokens per second and milliseconds per step, of each side the median of rounds and their spread; the ratio; the time of the
               step's products by cuBLASLt alone (products.cu), and its share of the step; MFU, flops being those of the compiled
               graph's products and attention, a causal one counted whole, over PEAKS; the memory of both
-  inference   the same of one batch, from memory of the host to memory of the host; PyTorch with CUDA graphs
+  inference   the same of one batch, from memory of the host to memory of the host; PyTorch with CUDA graphs (--mode). "start_s" is the
+              time of a process from its start to the first result, of programs that are compiled and files that are cached
+  decoding    tokens per second of --prompt tokens, and of --new ones behind them, chosen greedily; bytes of weights per second that
+              steps read then; how many ids are equal, as bf16 rounds otherwise in each
 
 --profile instead says which kernels the time of rankc's step goes to (device_trace.cpp). Exit status 77 where PyTorch, onnx or the library
 for profiles is missing."""
@@ -23,6 +26,7 @@ import re
 import subprocess
 import sys
 import tempfile
+import time
 from collections import Counter
 from statistics import median
 
@@ -35,6 +39,7 @@ from device_trace import NoTrace, build_trace, traced
 HERE = os.path.dirname(os.path.abspath(__file__))
 PEAKS = {"H200": 989e12, "H100": 989e12, "A100": 312e12} # flops per second in bf16, dense, by NVIDIA's data sheets
 APART = 5e-3 # losses of the first steps: bf16 rounds otherwise in each; of their size
+OUTPUTS_APART = {"bf16": 0.05, "f32": 1e-3} # of the largest, of some dozen layers
 WARM = 3     # steps of a round that do not count
 
 
@@ -57,7 +62,6 @@ def python_with(module):
 # Programs
 
 TRAINING = ["--train", "--optimizer", "adamw:lr=1e-4,weight_decay=0", "--amp", "bf16"]
-INFERENCE = ["--dtype", "bf16"]
 
 
 def write_model(work, name):
@@ -74,23 +78,34 @@ class Rankc:
     def __init__(self, args, name, place=None):
         """place: of its program, if there is another of the model."""
         self.args, self.name, self.size, self.work = args, name, SIZES[name], args.work
-        self.options = [*(TRAINING if self.size.trains else INFERENCE), *args.options.split(), "--target", "cuda"]
+        self.options = [*(TRAINING if self.size.trains else ["--dtype", self.size.dtype]), *self.sizes(), *args.options.split(), "--target",
+                        "cuda"]
         self.model = write_model(self.work, name)
         self.out = f"{self.work}/compiled/{place or name}"
         run([args.rankc, "compile", self.model, "-o", self.out, "-q", "--reuse", "moo", *self.options], 500)
         self.program = f"{self.out}/{name}/_/build/run"
 
+    def sizes(self):
+        """Of steps and caches of a decoder."""
+        if not self.size.decodes:
+            return []
+        return ["--state", "auto", "--logits", "last", "--dim", f"sequence=1..{self.args.prompt}", "--dim", f"past_sequence=0..{self.size.length}"]
+
     def graph(self):
         """The whole step as text IR."""
         return run([self.args.rankc, "compile", self.model, "-o", self.out, "-q", *self.options, "--dump-after", "fuse_sums"], 300)
+
+    def tied(self):
+        """Whether a step reads all embeddings, as the head."""
+        return self.size.kind == "gpt2"
 
     def memory(self):
         return json.loads(run([self.args.rankc, "show", self.out, "--json"], 60))["ranks"][0]["memory"]["peak"]
 
     def command(self, count):
         if not self.size.trains:
-            return [self.program, "--input", f"x={bf16_file(f'{self.work}/{self.name}.x.npy')}", "--warmup", str(WARM), "--repeat",
-                    str(count), "--json", "--output-dir", f"{self.work}/out"]
+            return [self.program, "--input", f"x={given_file(f'{self.work}/{self.name}.x.npy', self.size.dtype)}", "--warmup",
+                    str(WARM if count > 1 else 0), "--repeat", str(count), "--json", "--output-dir", f"{self.work}/out/{self.name}"]
         return [self.program, "--data", f"x={self.work}/{self.name}.x.npy", "--data", f"labels={self.work}/{self.name}.labels.npy",
                 "--steps", str(WARM + count), "--log", f"{self.work}/log"]
 
@@ -110,11 +125,12 @@ class Torch:
     """PyTorch's process, which computes when it is told to."""
 
     def __init__(self, args, name):
-        self.process = subprocess.Popen([python_with("torch"), "-B", f"{HERE}/peer_torch_gpu.py", name, args.work], text=True,
+        mode = [] if SIZES[name].trains else [args.mode]
+        self.process = subprocess.Popen([python_with("torch"), "-B", f"{HERE}/peer_torch_gpu.py", name, args.work, *mode], text=True,
                                         stdin=subprocess.PIPE, stdout=subprocess.PIPE)
 
-    def steps(self, count):
-        self.process.stdin.write(f"{count}\n")
+    def steps(self, *counts):
+        self.process.stdin.write(" ".join(map(str, counts)) + "\n")
         self.process.stdin.flush()
         line = self.process.stdout.readline()
         if not line:
@@ -138,10 +154,13 @@ def bits_of_bf16(x):
     return ((bits + 0x7FFF + (bits >> 16 & 1)) >> 16).astype("u2").view("V2")
 
 
-def bf16_file(path):
-    """The same numbers as rankc reads bf16."""
+def given_file(path, dtype):
+    """The same input as rankc reads it."""
+    given = np.load(path)
+    if dtype == "f32" or given.dtype != np.float32:
+        return path
     halves = path.replace(".npy", ".bf16.npy")
-    np.save(halves, bits_of_bf16(np.load(path)))
+    np.save(halves, bits_of_bf16(given))
     return halves
 
 
@@ -242,12 +261,14 @@ def check_losses(ours, theirs):
 
 
 def check_outputs(args, name):
-    with open(f"{args.work}/out/outputs.json") as file:
-        path = f"{args.work}/out/{json.load(file)['outputs'][0]['file']}"
-    ours = (np.load(path).view("u2").astype("u4") << 16).view("f4")
-    theirs = np.load(f"{args.work}/{name}.torch.npy")
+    out = f"{args.work}/out/{name}"
+    with open(f"{out}/outputs.json") as file:
+        path = f"{out}/{json.load(file)['outputs'][0]['file']}"
+    ours, theirs = np.load(path), np.load(f"{args.work}/{name}.torch.npy")
+    if SIZES[name].dtype == "bf16":
+        ours = (ours.view("u2").astype("u4") << 16).view("f4")
     apart = float(np.abs(ours - theirs).max() / np.abs(theirs).max())
-    if not apart <= 0.05: # a dozen layers, everything in bf16
+    if not apart <= OUTPUTS_APART[SIZES[name].dtype]:
         raise Failed(f"outputs differ by {apart:g} of the largest: not the same computation")
     return apart
 
@@ -266,10 +287,49 @@ def compare(args, name):
         "rankc_memory": rankc.memory(), "torch_memory": rounds[-1][1]["memory"], "torch": rounds[-1][1]["version"]}
 
 
+def seconds_of(work):
+    begin = time.perf_counter()
+    work()
+    return time.perf_counter() - begin
+
+
+def first_result_of_torch(args, name):
+    with Torch(args, name) as torch:
+        torch.steps(1)
+
+
+def decode(args, name):
+    rankc = Rankc(args, name)
+    ids = f"{args.work}/{name}.prompt{args.prompt}.npy"
+    np.save(ids, np.load(f"{args.work}/{name}.x.npy")[:, :args.prompt])
+    command = [args.rankc, "generate", rankc.out, "--input", f"input_ids={ids}", "--max-new-tokens", str(args.new), "--json", "-q"]
+    with Torch(args, name) as torch:
+        torch.steps(args.prompt, args.new)  # compiles
+        rounds = [(json.loads(run(command, 300)), torch.steps(args.prompt, args.new)) for _ in range(args.rounds)]
+    ours, theirs = zip(*rounds)
+    with open(f"{args.work}/{name}.weights.json") as places:
+        weights = sum(math.prod(place["shape"]) for key, place in json.load(places).items() if key != "wpe" and (key != "wte" or rankc.tied()))
+    for key in ("prompt_tokens_per_s", "tokens_per_s"):
+        sides = {"rankc": spread([side[key] for side in ours]), "torch": spread([side[key] for side in theirs])}
+        say(name=name, prompt=args.prompt, new=args.new, options=" ".join(rankc.options), torch=theirs[-1]["version"], **{key: sides},
+            **{f"rankc_over_torch_{key}": spread([a[key] / b[key] for a, b in rounds])})
+    equal = next((at for at, (a, b) in enumerate(zip(ours[0]["ids"][0], theirs[0]["ids"])) if a != b), args.new)
+    say(name=name, equal_ids=equal, weight_bytes_per_s={side: 2 * weights * median(one["tokens_per_s"] for one in found)
+                                                        for side, found in (("rankc", ours), ("torch", theirs))}, memory=rankc.memory())
+    if not equal:
+        raise Failed("the first ids differ: not the same computation")
+
+
 def bench(args, name):
+    if SIZES[name].decodes:
+        decode(args, name)
+        return
     rankc, figures = compare(args, name)
     say(**figures)
     if not rankc.size.trains:
+        starts = {"rankc": min(seconds_of(lambda: run(rankc.command(1), 120)) for _ in range(2)),
+                  "torch": seconds_of(lambda: first_result_of_torch(args, name))}
+        say(name=name, start_s=starts, load_ms=json.loads(run(rankc.command(1), 120))["load_ms"])
         return
     tokens, ms, peak = rankc.size.batch * rankc.size.length, figures["rankc_ms"]["median"], peak_of_gpu()
     linear, attention = products_of(rankc.graph())
@@ -303,11 +363,14 @@ def main():
     parser.add_argument("--profile", action="store_true")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--steps", type=int, default=10)
+    parser.add_argument("--mode", default="reduce-overhead", help="of torch.compile for inference [%(default)s]")
+    parser.add_argument("--prompt", type=int, default=128, help="tokens that decoders begin with [%(default)s]")
+    parser.add_argument("--new", type=int, default=128, help="tokens that they write [%(default)s]")
     parser.add_argument("--options", default="", help="further ones of `rankc compile`")
     parser.add_argument("--work", default=f"{tempfile.gettempdir()}/rankc-bench-gpu", help="models and programs [%(default)s]")
     parser.add_argument("names", nargs="+", choices=SIZES, metavar="NAME")
     args = parser.parse_args()
-    os.makedirs(args.work, exist_ok=True)
+    os.makedirs(f"{args.work}/out", exist_ok=True)
     try:
         for name in args.names:
             (profile if args.profile else bench)(args, name)

@@ -114,7 +114,7 @@ def attention(model, x, mask, name, batch, length, width, heads):
     q, k, v = model.add("Split", qkv, model.integers(width, width, width), outputs=3, axis=2)
     scores = model.add("MatMul", split_heads(q, [0, 2, 1, 3]), split_heads(k, [0, 2, 3, 1]))
     scaled = model.add("Mul", scores, model.scalar(1 / np.sqrt(size)))
-    weights = model.add("Softmax", model.add("Add", scaled, mask), axis=-1)
+    weights = model.add("Softmax", model.add("Add", scaled, mask) if mask else scaled, axis=-1)
     mixed = model.add("Transpose", model.add("MatMul", weights, split_heads(v, [0, 2, 1, 3])), perm=[0, 2, 1, 3])
     joined = model.add("Reshape", mixed, model.integers(batch, length, width))
     return linear(model, joined, f"{name}.proj", width, width)
@@ -127,9 +127,13 @@ def save_training(model, directory, name, logits, vocabulary, batch, given):
     model.save(directory, name, loss, (), batch, x=given, labels=np.roll(given, -1))
 
 
-def gpt2(directory, name, layers, vocabulary=0, batch=1, length=128, width=768, heads=12, norm=layer_norm, samples=0, beside=None):
-    """The transformer stack of GPT-2 small; with a vocabulary, token ids go in and logits come out (tied weights); with
-    samples to train on, labels go in too and the mean cross entropy comes out."""
+def last_token(model, x, length):
+    return model.add("Gather", x, model.integers(length - 1), axis=1)
+
+
+def gpt2(directory, name, layers, vocabulary=0, batch=1, length=128, width=768, heads=12, norm=layer_norm, samples=0, beside=None, last=False):
+    """The transformer stack of GPT-2 small; with a vocabulary, token ids go in and logits come out (tied weights), those of the `last`
+    token; with samples to train on, labels go in too and the mean cross entropy comes out."""
     model = Model(beside)
     mask = model.constant(np.triu(np.full((length, length), -1e9, np.float32), 1)[None, None])
     if vocabulary:
@@ -146,11 +150,13 @@ def gpt2(directory, name, layers, vocabulary=0, batch=1, length=128, width=768, 
         normal = norm(model, x, f"{block}.ln2", width)
         hidden = tanh_gelu(model, linear(model, normal, f"{block}.fc", width, 4 * width))
         x = model.add("Add", x, linear(model, hidden, f"{block}.fc2", 4 * width, width))
+    if last:
+        x = last_token(model, x, length)
     x = norm(model, x, "lnf", width)
     if vocabulary:
         x = model.add("MatMul", x, model.add("Transpose", "wte", perm=[1, 0]))
     if not samples:
-        model.save(directory, name, x, (batch, length, vocabulary or width), x=given)
+        model.save(directory, name, x, (batch, 1 if last else length, vocabulary or width), x=given)
     else:
         save_training(model, directory, name, x, vocabulary, batch, given)
     return model
@@ -208,8 +214,9 @@ def llama_attention(model, x, mask, tables, name, size):
                       size.width)
 
 
-def llama(directory, name, size, samples, beside=None):
-    """With samples to train on, token ids and labels go in and the mean cross entropy comes out, else logits."""
+def llama(directory, name, size, samples, beside=None, last=False):
+    """With samples to train on, token ids and labels go in and the mean cross entropy comes out, else logits, those of the `last`
+    token."""
     model = Model(beside)
     given = model.random.integers(0, size.vocabulary, (samples or size.batch, size.length))
     mask = model.constant(np.triu(np.full((size.length, size.length), -1e9, np.float32), 1)[None, None])
@@ -223,11 +230,13 @@ def llama(directory, name, size, samples, beside=None):
         gate, up = (projection(model, normal, f"{block}.{part}", size.width, size.hidden) for part in ("gate", "up"))
         gated = model.add("Mul", model.add("Mul", gate, model.add("Sigmoid", gate)), up)
         x = model.add("Add", x, projection(model, gated, f"{block}.down", size.hidden, size.width))
+    if last:
+        x = last_token(model, x, size.length)
     logits = projection(model, rms_norm(model, x, "lnf", size.width), "head", size.width, size.vocabulary)
     if samples:
         save_training(model, directory, name, logits, size.vocabulary, size.batch, given)
     else:
-        model.save(directory, name, logits, (size.batch, size.length, size.vocabulary), x=given)
+        model.save(directory, name, logits, (size.batch, 1 if last else size.length, size.vocabulary), x=given)
     return model
 
 
@@ -235,11 +244,17 @@ def sized(directory, name, samples=8):
     """A model of sizes.py, with batches enough to train on."""
     size = SIZES[name]
     with open(f"{directory}/{name}.weights", "wb") as beside:
-        if size.kind == "llama":
-            model = llama(directory, name, size, samples * size.batch, beside)
+        last, samples = bool(size.vocabulary and not size.trains), samples * size.trains
+        if size.decodes or size.kind == "bert":
+            import gpu_models
+            model = gpu_models.write(directory, name, size, beside)
+        elif size.kind == "resnet50":
+            model = resnet50(directory, name, size.batch, size.length, beside=beside)
+        elif size.kind == "llama":
+            model = llama(directory, name, size, samples * size.batch, beside, last)
         else:
             model = gpt2(directory, name, size.layers, size.vocabulary, size.batch, size.length, size.width, size.heads,
-                         samples=samples * size.batch if size.trains else 0, beside=beside)
+                         samples=samples * size.batch, beside=beside, last=last)
     with open(f"{directory}/{name}.weights.json", "w") as places:
         json.dump(model.places, places)
 
@@ -268,8 +283,8 @@ def classified(model, directory, name, x, channels, batch, size, samples):
     model.save(directory, name, loss, (), batch, x=images, labels=model.random.integers(0, 1000, samples))
 
 
-def resnet50(directory, name, batch=1, size=224, samples=0):
-    model = Model()
+def resnet50(directory, name, batch=1, size=224, samples=0, beside=None):
+    model = Model(beside)
 
     def bottleneck(x, label, inputs, width, stride, projected):
         skip = convolution(model, x, f"{label}.skip", inputs, 4 * width, 1, stride, None) if projected else x
@@ -287,6 +302,7 @@ def resnet50(directory, name, batch=1, size=224, samples=0):
             x = bottleneck(x, f"s{stage}.{block}", channels, width, stride, block == 0)
             channels = 4 * width
     classified(model, directory, name, x, channels, batch, size, samples)
+    return model
 
 
 def mobilenet(directory, name, batch, size, samples=0):

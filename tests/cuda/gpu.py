@@ -145,11 +145,34 @@ def memory(_):
 
 
 def bench(_):
-    for size in ("gpu_gpt2", "gpu_llama", "gpu_stack_128", "gpu_stack_1", "gpu_gpt2_odd"):
+    for size in ("gpu_gpt2", "gpu_llama", "gpu_gpt2_odd"):
         yield size, ["bench/gpu.py", size]
     yield "gpu_llama, atomic gradients", ["bench/gpu.py", "--options= --attention cudnn-atomic", "--work", "/tmp/rankc-bench-atomic", "gpu_llama"]
     for size in ("gpu_gpt2_tiny", "gpu_llama_tiny", "gpu_stack_tiny"):
         yield size, ["bench/gpu.py", "--rounds", "2", "--steps", "2", "--work", "/tmp/rankc-bench-tiny", size]
+
+
+def inference(_):
+    run = ["bench/gpu.py", "--rounds", "3", "--steps", "30"]
+    for dtype in ("bf16", "f32"):
+        for batch in (1, 32):
+            for kind in ("gpt2", "llama", "resnet50", "bert"):
+                yield f"gpu_{kind}_{batch}_{dtype}", [*run, f"gpu_{kind}_{batch}_{dtype}"]
+    yield "gpu_gpt2_1_bf16, max-autotune", [*run, "--mode", "max-autotune", "gpu_gpt2_1_bf16"]
+    for size in ("gpu_stack_128", "gpu_stack_1"):
+        yield size, [*run, size]
+    for kind in ("gpt2", "llama", "resnet50", "bert"):
+        for dtype in ("bf16", "f32"):
+            yield f"gpu_{kind}_{dtype}_tiny", ["bench/gpu.py", "--rounds", "1", "--steps", "1", "--work", "/tmp/rankc-bench-tiny", f"gpu_{kind}_{dtype}_tiny"]
+
+
+def generation(_):
+    run = ["bench/gpu.py", "--rounds", "3", "--prompt"]
+    for kind in ("llama", "gpt2"):
+        for prompt in ("128", "2048"):
+            yield f"gpu_{kind}_decoder, {prompt} tokens before", [*run, prompt, f"gpu_{kind}_decoder"]
+    for kind in ("llama", "gpt2"):
+        yield f"gpu_{kind}_decoder_tiny", [*run, "16", "--new", "8", "--rounds", "1", "--work", "/tmp/rankc-bench-tiny", f"gpu_{kind}_decoder_tiny"]
 
 
 def offloaded(_):
@@ -173,8 +196,9 @@ def profile(_):
 # Checks of a part run side by side, or one at a time where the GPU is measured.
 PARALLEL = {"operators": operators, "products": products, "attention": attention, "models": models, "training": training, "stages": stages,
             "amp": amp, "decoding": decoding, "fp8": fp8, "sanitizer": under_sanitizer, "memory": memory}
-ALONE = {"nccl": nccl, "bench": bench, "offload": offloaded, "predictions": predictions, "profile": profile}
+ALONE = {"nccl": nccl, "bench": bench, "inference": inference, "generation": generation, "offload": offloaded, "predictions": predictions, "profile": profile}
 PARTS = {**PARALLEL, **ALONE}
+LIMITS = {"inference": 60, "generation": 120} # seconds for a check of these parts on a GPU
 LEAST = 10 # seconds that a check needs at least
 LARGE = "gpu_*[!y]" # for a GPU alone: what is not tiny
 
@@ -236,7 +260,8 @@ class Runner:
         if left < LEAST:
             self.late += 1
             return
-        status, said = finish([sys.executable, "-B", *check.words, "--rankc", self.rankc], self.env, min(self.options.timeout, left))
+        status, said = finish([sys.executable, "-B", *check.words, "--rankc", self.rankc], self.env,
+                              min(self.options.timeout, math.inf if self.options.stand_in else LIMITS.get(check.part, math.inf), left))
         self.note(check, status, said, time.monotonic() - begin)
 
     def note(self, check, status, said, seconds):
