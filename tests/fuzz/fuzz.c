@@ -15,13 +15,15 @@ void fuzz_check(bool good) {
     if (!good) abort();
 }
 
-void fuzz_in_arena(size_t budget, void (*run)(struct arena *arena, const unsigned char *data, size_t size),
-                   const unsigned char *data, size_t size) {
+int LLVMFuzzerTestOneInput(const unsigned char *data, size_t size) {
     struct arena arena;
     jmp_buf failed;
-    arena_init(&arena, budget, &failed);
-    if (setjmp(failed) == 0) run(&arena, data, size);
+    fuzz_passed = false;
+    arena_init(&arena, fuzz_target.budget, &failed);
+    if (setjmp(failed) == 0) fuzz_target.run(&arena, data, size);
     arena_free(&arena);
+    if (fuzz_target.after) fuzz_target.after();
+    return 0;
 }
 
 const char *fuzz_file(const unsigned char *data, size_t size) {

@@ -20,7 +20,7 @@
 #include "runtime/base/number/hash.h"
 #include "tests/fuzz/fuzz.h"
 
-enum { BUDGET = 512 << 20, MOST_WORDS = 64, MOST_CHOSEN = 8, SIZE = 3, FIRST_INTERNAL = 1100, LAST_INTERNAL = 1199 };
+enum { MOST_WORDS = 64, MOST_CHOSEN = 8, SIZE = 3, FIRST_INTERNAL = 1100, LAST_INTERNAL = 1199 };
 
 static const char *const choices[][MOST_CHOSEN] = {
     {"--pas", "dp"},
@@ -136,9 +136,8 @@ static void run(struct arena *arena, const unsigned char *data, size_t size) {
     fuzz_passed = status == 0;
 }
 
-int LLVMFuzzerTestOneInput(const unsigned char *data, size_t size) {
-    fuzz_passed = false;
-    fuzz_in_arena(BUDGET, run, data, size);
+static void remove_files(void) {
     nftw(directory, remove_entry, 8, FTW_DEPTH | FTW_PHYS);
-    return 0;
 }
+
+const struct fuzz_target fuzz_target = {512 << 20, run, remove_files};

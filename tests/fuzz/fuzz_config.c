@@ -10,7 +10,7 @@
 #include "passes/pipeline.h"
 #include "tests/fuzz/fuzz.h"
 
-enum { BUDGET = 64 << 20, MOST_LAYERS = 8 };
+enum { MOST_LAYERS = 8 };
 
 static char link_path[64]; /* a name that ends with .json, as those of configurations do */
 
@@ -47,7 +47,4 @@ static void run(struct arena *arena, const unsigned char *data, size_t size) {
     if (!diags.errors) build(arena, &diags, &config, false);
 }
 
-int LLVMFuzzerTestOneInput(const unsigned char *data, size_t size) {
-    fuzz_in_arena(BUDGET, run, data, size);
-    return 0;
-}
+const struct fuzz_target fuzz_target = {64 << 20, run, NULL};

@@ -6,8 +6,6 @@
 #include "passes/plan/constrain/constraints.h"
 #include "tests/fuzz/fuzz.h"
 
-enum { BUDGET = 64 << 20 };
-
 static void run(struct arena *arena, const unsigned char *data, size_t size) {
     struct diags diags;
     struct constraints constraints = {0};
@@ -23,7 +21,4 @@ static void run(struct arena *arena, const unsigned char *data, size_t size) {
     fuzz_check(planned == (diags.errors == 0));
 }
 
-int LLVMFuzzerTestOneInput(const unsigned char *data, size_t size) {
-    fuzz_in_arena(BUDGET, run, data, size);
-    return 0;
-}
+const struct fuzz_target fuzz_target = {64 << 20, run, NULL};

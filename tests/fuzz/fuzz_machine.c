@@ -11,8 +11,6 @@
 #include "passes/rank/estimate.h"
 #include "tests/fuzz/fuzz.h"
 
-enum { BUDGET = 64 << 20 };
-
 static void check_written(struct arena *arena, struct diags *diags, const struct machine *machine) {
     struct machine again;
     const char *text = machine_text(arena, machine);
@@ -54,7 +52,4 @@ static void run(struct arena *arena, const unsigned char *data, size_t size) {
     fuzz_check(isfinite(estimate.step) && estimate.step > 0);
 }
 
-int LLVMFuzzerTestOneInput(const unsigned char *data, size_t size) {
-    fuzz_in_arena(BUDGET, run, data, size);
-    return 0;
-}
+const struct fuzz_target fuzz_target = {64 << 20, run, NULL};

@@ -7,8 +7,6 @@
 #include "ir/verify.h"
 #include "tests/fuzz/fuzz.h"
 
-enum { BUDGET = 128 << 20 };
-
 /* A sum over the bytes, so that a wrong pointer is touched. */
 static unsigned touch(const struct onnx_tensor *tensor) {
     unsigned sum = 0;
@@ -52,7 +50,4 @@ static void run(struct arena *arena, const unsigned char *data, size_t size) {
     import(arena, model);
 }
 
-int LLVMFuzzerTestOneInput(const unsigned char *data, size_t size) {
-    fuzz_in_arena(BUDGET, run, data, size);
-    return 0;
-}
+const struct fuzz_target fuzz_target = {128 << 20, run, NULL};

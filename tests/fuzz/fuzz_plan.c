@@ -5,8 +5,6 @@
 #include "passes/pipeline.h"
 #include "tests/fuzz/fuzz.h"
 
-enum { BUDGET = 64 << 20 };
-
 static void run(struct arena *arena, const unsigned char *data, size_t size) {
     struct options options = {.load_plan = fuzz_file(data, size)};
     struct side_files files;
@@ -22,7 +20,4 @@ static void run(struct arena *arena, const unsigned char *data, size_t size) {
     fuzz_check(planned == (diags.errors == 0));
 }
 
-int LLVMFuzzerTestOneInput(const unsigned char *data, size_t size) {
-    fuzz_in_arena(BUDGET, run, data, size);
-    return 0;
-}
+const struct fuzz_target fuzz_target = {64 << 20, run, NULL};

@@ -9,7 +9,7 @@
 #include "ir/base/diag.h"
 #include "tests/fuzz/fuzz.h"
 
-enum { BUDGET = 16 << 20, MOST_LOOPS = 6 }; /* loops in loops take the time that they say */
+enum { MOST_LOOPS = 6 }; /* loops in loops take the time that they say */
 
 static jmp_buf refused;
 
@@ -54,7 +54,4 @@ static void run(struct arena *arena, const unsigned char *data, size_t size) {
     if (setjmp(refused) == 0) tmpl_fill(arena, "fuzz", text, bindings(arena));
 }
 
-int LLVMFuzzerTestOneInput(const unsigned char *data, size_t size) {
-    fuzz_in_arena(BUDGET, run, data, size);
-    return 0;
-}
+const struct fuzz_target fuzz_target = {16 << 20, run, NULL};

@@ -10,7 +10,7 @@
 #include "ir/text.h"
 #include "tests/fuzz/fuzz.h"
 
-enum { BUDGET = 64 << 20, MOST_ELEMENTS = 4096, MOST_ERRORS = 20 };
+enum { MOST_ELEMENTS = 4096, MOST_ERRORS = 20 };
 
 /* A graph that was read must print to a text that gives itself back. */
 static void check_round_trip(struct arena *arena, const struct graph *graph) {
@@ -72,7 +72,4 @@ static void run(struct arena *arena, const unsigned char *data, size_t size) {
     }
 }
 
-int LLVMFuzzerTestOneInput(const unsigned char *data, size_t size) {
-    fuzz_in_arena(BUDGET, run, data, size);
-    return 0;
-}
+const struct fuzz_target fuzz_target = {64 << 20, run, NULL};

@@ -8,8 +8,6 @@
 #include "frontend/text/unicode.h"
 #include "tests/fuzz/fuzz.h"
 
-enum { BUDGET = 64 << 20 };
-
 /* Words, spaces, digits, marks, an emoji of several characters, bytes that are no text, names of tokens, marks whose
  * order normalization changes. */
 static const char *const texts[] = {
@@ -62,8 +60,4 @@ static void run(struct arena *arena, const unsigned char *data, size_t size) {
         fuzz_passed &= check_text(tokenizer, arena, &diags, texts[i]);
 }
 
-int LLVMFuzzerTestOneInput(const unsigned char *data, size_t size) {
-    fuzz_passed = false;
-    fuzz_in_arena(BUDGET, run, data, size);
-    return 0;
-}
+const struct fuzz_target fuzz_target = {64 << 20, run, NULL};
