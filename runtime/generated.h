@@ -252,6 +252,13 @@ struct rt_program {
     const struct rt_device *device;
 };
 
+/* The number of the size that the program keeps; -1: there is none. */
+static inline int rt_growing_size(const struct rt_program *program) {
+    int s = 0;
+    while (s < program->nsizes && !program->sizes[s].next) s++;
+    return s < program->nsizes ? s : -1;
+}
+
 /* The state of one rank. Generated code reads rt->arena and rt->coordinate and calls the functions below. */
 struct rt {
     const struct rt_program *program;

@@ -3,6 +3,7 @@
 #include <math.h>
 
 #include "ir/expr/eval.h"
+#include "runtime/base/shape/part.h"
 
 struct values {
     const void *data;
@@ -44,10 +45,6 @@ static bool seen_of_row(const struct values *values, int64_t row, int64_t keys, 
     return true;
 }
 
-static int64_t between(int64_t x, int64_t low, int64_t high) {
-    return x < low ? low : x > high ? high : x;
-}
-
 /* Finds the offset in a row that does not see the last key. If there is none, no key is hidden behind others. */
 static void find_offset(struct known_mask *known, const struct seen *rows, int64_t n, int64_t keys) {
     known->offset = keys - 1;
@@ -62,8 +59,8 @@ static void find_window(struct known_mask *known, const struct seen *rows, int64
 }
 
 static bool agrees(const struct known_mask *known, const struct seen *row, int64_t i, int64_t keys) {
-    int64_t behind = between(known->offset + i + 1, 0, keys), first = 0;
-    if (known->window) first = between(known->offset + i + 1 - known->window, 0, behind);
+    int64_t behind = rt_clamp(known->offset + i + 1, 0, keys), first = 0;
+    if (known->window) first = rt_clamp(known->offset + i + 1 - known->window, 0, behind);
     return row->behind == 0 ? first == behind : row->first == first && row->behind == behind;
 }
 

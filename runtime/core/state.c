@@ -9,20 +9,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The number of a size that the program keeps; -1: there is none. */
-static int kept_size(const struct rt_program *program) {
-    int s = 0;
-    while (s < program->nsizes && !program->sizes[s].next) s++;
-    return s < program->nsizes ? s : -1;
-}
-
 int64_t rt_state_length(const struct rt *rt) {
-    const int s = rt ? kept_size(rt->program) : -1;
+    const int s = rt ? rt_growing_size(rt->program) : -1;
     return s < 0 ? -1 : rt->internal->sizes[s];
 }
 
 int64_t rt_state_capacity(const struct rt *rt) {
-    const int s = rt ? kept_size(rt->program) : -1;
+    const int s = rt ? rt_growing_size(rt->program) : -1;
     return s < 0 ? INT64_MAX : rt->program->sizes[s].most;
 }
 
@@ -129,7 +122,7 @@ int rt_state_save(struct rt *rt, const char *directory) {
 static int take_file(struct rt *rt, const char *path, const unsigned char *at, int64_t count) {
     struct header header, own;
     size_t bytes;
-    const int s = kept_size(rt->program);
+    const int s = rt_growing_size(rt->program);
     if (count < (int64_t)sizeof header)
         return rt_fail_code(rt, RT_ERROR_INPUT, RT_CODE_FORMAT, "%s is no state of a program", path);
     memcpy(&header, at, sizeof header);

@@ -243,19 +243,13 @@ static int choose_tokens(struct rt *rt, const rt_cuda_decoding *decoding) {
 
 /* --- The host's side: `decode` of struct rt_device. */
 
-static int letter_of(const char *shape, int ndim, char letter) {
-    for (int d = 0; d < ndim; d++)
-        if (shape[d] == letter) return d;
-    return -1;
-}
-
 static rt_cuda_fed describe_fed(const struct rt *rt, int input, const rt_fed *fed) {
     const rt_port *port = &rt->program->inputs[input];
     const rt_place *place = &rt->rank_class->inputs[input];
     rt_cuda_fed made = {rt->arena[place->arena] + place->offset, port->dtype, fed->role,
                         port->ndim == 4 && rt_dtype_is_float(port->dtype), port->ndim};
-    made.of_b = letter_of(fed->shape, port->ndim, 'b');
-    made.of_k = letter_of(fed->shape, port->ndim, 'k');
+    made.of_b = rt_dimension_of(fed->shape, port->ndim, 'b');
+    made.of_k = rt_dimension_of(fed->shape, port->ndim, 'k');
     memcpy(made.dims, port->dims, sizeof made.dims);
     return made;
 }

@@ -59,12 +59,6 @@ struct rt_growth {
     bool failed;          /* memory is exhausted */
 };
 
-static inline int rt_growing_size(const struct rt_program *program) {
-    int s = 0;
-    while (s < program->nsizes && !program->sizes[s].next) s++;
-    return s < program->nsizes ? s : -1;
-}
-
 /* The rows before a step that ends at `end` rows, if it adds as many as the current one. */
 static inline int64_t rt_rows_before(const struct rt *rt, int s, int64_t end) {
     return end - (rt->extents[rt->program->sizes[s].next - 1] - rt->extents[s]);

@@ -64,6 +64,13 @@ struct rt_fed {
     char shape[RT_MAX_NDIM + 1];
 };
 
+/* The dimension with the letter; -1: none. */
+static inline int rt_dimension_of(const char *shape, int ndim, char letter) {
+    for (int d = 0; d < ndim; d++)
+        if (shape[d] == letter) return d;
+    return -1;
+}
+
 /* The tokens that a device writes: in each step that of the column that is as many as the caches have rows. */
 struct rt_decoding {
     struct rt_sampling sampling;

@@ -242,19 +242,12 @@ static int make_room(struct feeder *feeder, struct fed *fed, int64_t count, size
     return fail_with(feeder->self, EXIT_LIMIT, RT_CODE_MEMORY, "out of memory");
 }
 
-/* The dimension with the letter; -1: none. */
-static int dimension_of(const char *shape, int ndim, char letter) {
-    for (int d = 0; d < ndim; d++)
-        if (shape[d] == letter) return d;
-    return -1;
-}
-
 /* Fills feeder->values. An input without rows of its own is right if the rows that are read agree: *agree. */
 static void find_values(struct feeder *feeder, const struct step *step, int input, int64_t count, bool *agree) {
     const struct fed *fed = &feeder->fed[input];
     const int ndim = feeder->rt->program->inputs[input].ndim;
-    const int of_b = dimension_of(fed->shape, ndim, 'b'), of_t = dimension_of(fed->shape, ndim, 't'),
-              of_k = dimension_of(fed->shape, ndim, 'k');
+    const int of_b = rt_dimension_of(fed->shape, ndim, 'b'), of_t = rt_dimension_of(fed->shape, ndim, 't'),
+              of_k = rt_dimension_of(fed->shape, ndim, 'k');
     const enum rt_role role = feeder->generation->roles[input];
     const int64_t others = of_b >= 0 && fed->dims[of_b] > 1 ? 0 : step->grid->given;
     int64_t at[RT_MAX_NDIM] = {0};

@@ -1,7 +1,7 @@
 /* Small ONNX files for tests, written field by field in the protobuf wire format, and what reading one gives.
  *
- * A wire is a message under construction. Messages nest by `put`. Field numbers are those of frontend/read/onnx.proto.
- * All memory is the pool's; wire_setup and wire_teardown are the fixture of every test.
+ * Field numbers are those of frontend/read/onnx.proto. All memory is the pool's; wire_setup and wire_teardown are the
+ * fixture of every test.
  */
 #ifndef TESTS_ONNX_WIRE_H
 #define TESTS_ONNX_WIRE_H
@@ -17,54 +17,16 @@
 
 #include "frontend/read/onnx_check.h"
 #include "frontend/read/onnx_read.h"
+#include "tests/frontend/wire.h"
 #include "tests/test.h"
 
 enum { FLOAT = 1, INT32 = 6, INT64 = 7, STRING = 8, BOOL = 9, FLOAT16 = 10, COMPLEX64 = 14 };
 
-struct wire {
-    VEC(unsigned char) data;
-};
-
 static struct arena pool;
 static char directory[64]; /* of the test: model.onnx and its external data */
 
-/* ---- messages ---- */
-
 static inline struct wire *message(void) {
-    return ARENA_NEW(&pool, struct wire);
-}
-
-static inline void put_bytes(struct wire *w, const void *bytes, size_t count) {
-    for (size_t i = 0; i < count; i++) VEC_PUSH(&pool, &w->data, ((const unsigned char *)bytes)[i]);
-}
-
-static inline void put_varint(struct wire *w, uint64_t value) {
-    for (; value >= 0x80; value >>= 7) VEC_PUSH(&pool, &w->data, (unsigned char)(value | 0x80));
-    VEC_PUSH(&pool, &w->data, (unsigned char)value);
-}
-
-static inline void put_int(struct wire *w, unsigned field, int64_t value) {
-    put_varint(w, field << 3);
-    put_varint(w, (uint64_t)value);
-}
-
-static inline void put_data(struct wire *w, unsigned field, const void *bytes, size_t count) {
-    put_varint(w, field << 3 | 2);
-    put_varint(w, count);
-    put_bytes(w, bytes, count);
-}
-
-static inline void put_text(struct wire *w, unsigned field, const char *text) {
-    put_data(w, field, text, strlen(text));
-}
-
-static inline void put(struct wire *w, unsigned field, const struct wire *inner) {
-    put_data(w, field, inner->data.at, (size_t)inner->data.n);
-}
-
-static inline void put_float(struct wire *w, unsigned field, float value) {
-    put_varint(w, field << 3 | 5);
-    put_bytes(w, &value, sizeof value);
+    return wire_new(&pool);
 }
 
 /* ---- ONNX ---- */

@@ -6,49 +6,9 @@
 #include <string.h>
 
 #include "ir/base/diag.h"
-#include "ir/base/vec.h"
+#include "tests/frontend/wire.h"
 
 enum { MAX_WORDS = 64, MAX_VALUES = 4096 };
-
-/* A protobuf message under construction. */
-struct wire {
-    struct arena *arena;
-    VEC(unsigned char) data;
-};
-
-static struct wire *message(struct arena *arena) {
-    struct wire *w = ARENA_NEW(arena, struct wire);
-    w->arena = arena;
-    return w;
-}
-
-static void put_varint(struct wire *w, uint64_t value) {
-    for (; value >= 0x80; value >>= 7) VEC_PUSH(w->arena, &w->data, (unsigned char)(value | 0x80));
-    VEC_PUSH(w->arena, &w->data, (unsigned char)value);
-}
-
-static void put_int(struct wire *w, unsigned field, int64_t value) {
-    put_varint(w, field << 3);
-    put_varint(w, (uint64_t)value);
-}
-
-static void put_data(struct wire *w, unsigned field, const void *bytes, size_t count) {
-    put_varint(w, field << 3 | 2);
-    put_varint(w, count);
-    for (size_t i = 0; i < count; i++) VEC_PUSH(w->arena, &w->data, ((const unsigned char *)bytes)[i]);
-}
-
-static void put_text(struct wire *w, unsigned field, const char *text) {
-    put_data(w, field, text, strlen(text));
-}
-static void put(struct wire *w, unsigned field, const struct wire *inner) {
-    put_data(w, field, inner->data.at, (size_t)inner->data.n);
-}
-
-static void put_float(struct wire *w, unsigned field, float value) {
-    put_varint(w, field << 3 | 5);
-    for (size_t i = 0; i < sizeof value; i++) VEC_PUSH(w->arena, &w->data, ((const unsigned char *)&value)[i]);
-}
 
 /* Words ----------------------------------------------------------------------------------------------------------- */
 
@@ -110,7 +70,7 @@ struct rt_tensor onnx_text_tensor(struct arena *arena, const char *text) {
 /* Parts of a graph ------------------------------------------------------------------------------------------------ */
 
 static struct wire *tensor_proto(struct arena *arena, const char *name, const struct rt_tensor *tensor) {
-    struct wire *w = message(arena);
+    struct wire *w = wire_new(arena);
     for (int d = 0; d < tensor->ndim; d++) put_int(w, 1, tensor->dims[d]);
     put_int(w, 2, rt_dtypes[tensor->dtype].onnx);
     if (name) put_text(w, 8, name);
@@ -120,7 +80,7 @@ static struct wire *tensor_proto(struct arena *arena, const char *name, const st
 
 /* The type within "seq:" and "opt:": wraps the type of what follows. */
 static struct wire *wrapped(struct arena *arena, const char *prefixes, struct wire *type) {
-    struct wire *elem = message(arena), *whole = message(arena);
+    struct wire *elem = wire_new(arena), *whole = wire_new(arena);
     if (strncmp(prefixes, "seq:", 4) != 0 && strncmp(prefixes, "opt:", 4) != 0) return type;
     put(elem, 1, wrapped(arena, prefixes + 4, type));
     put(whole, *prefixes == 's' ? 4 : 9, elem);
@@ -129,11 +89,11 @@ static struct wire *wrapped(struct arena *arena, const char *prefixes, struct wi
 
 /* "x f32 2 n ?", "x opt:seq:f32 2", "x" */
 static struct wire *value_info(struct arena *arena, const struct words *words) {
-    struct wire *w = message(arena), *type = message(arena), *shape = message(arena), *whole = message(arena);
+    struct wire *w = wire_new(arena), *type = wire_new(arena), *shape = wire_new(arena), *whole = wire_new(arena);
     put_text(w, 1, words->at[1]);
     if (words->n == 2) return w;
     for (int i = 3; i < words->n; i++) {
-        struct wire *dim = message(arena);
+        struct wire *dim = wire_new(arena);
         const char *text = words->at[i];
         if (isdigit((unsigned char)*text) || *text == '-')
             put_int(dim, 1, strtoll(text, NULL, 10));
@@ -200,7 +160,7 @@ static void put_graph(struct text *text, struct wire *w, const char *name) {
 }
 
 static struct wire *attribute(struct text *text, const char *key, const char *value) {
-    struct wire *w = message(text->arena);
+    struct wire *w = wire_new(text->arena);
     int type = TYPE_INT;
     put_text(w, 1, key);
     if (*value == '"') {
@@ -227,7 +187,7 @@ static struct wire *attribute(struct text *text, const char *key, const char *va
 }
 
 static struct wire *node(struct text *text, const struct words *words) {
-    struct wire *w = message(text->arena);
+    struct wire *w = wire_new(text->arena);
     int equal = find_word(words, "=");
     if (equal + 1 >= words->n) BUG("no statement: %s", words->at[0]);
     for (int i = 0; i < equal; i++) put_text(w, 2, strcmp(words->at[i], "_") == 0 ? "" : words->at[i]);
@@ -262,7 +222,7 @@ static bool next_line(struct text *text, struct words *words) {
 
 /* Graphs and functions, whose nodes end with "end"; the fields differ. */
 static struct wire *inner(struct text *text, const struct words *head, unsigned node_field, bool named_values) {
-    struct wire *w = message(text->arena);
+    struct wire *w = wire_new(text->arena);
     struct words words;
     int arrow = find_word(head, ">");
     for (int i = 2; i < head->n; i++) {
@@ -284,7 +244,7 @@ static struct wire *inner(struct text *text, const struct words *head, unsigned 
 }
 
 static struct wire *function(struct text *text, const struct words *head) {
-    struct wire *w = inner(text, head, 7, true), *opset = message(text->arena);
+    struct wire *w = inner(text, head, 7, true), *opset = wire_new(text->arena);
     char *colons = strstr(head->at[1], "::");
     put_text(w, 1, colons + 2);
     put_data(w, 10, head->at[1], (size_t)(colons - head->at[1]));
@@ -294,7 +254,7 @@ static struct wire *function(struct text *text, const struct words *head) {
 }
 
 static struct wire *opset_import(struct arena *arena, const struct words *words) {
-    struct wire *w = message(arena);
+    struct wire *w = wire_new(arena);
     if (words->n > 2) put_text(w, 1, words->at[1]);
     put_int(w, 2, strtoll(words->at[words->n - 1], NULL, 10));
     return w;
@@ -321,7 +281,7 @@ static bool statement(struct text *text, struct words *words, struct wire *model
 
 const void *onnx_text_model(struct arena *arena, const char *source, size_t *bytes) {
     struct text text = {.arena = arena, .rest = arena_strdup(arena, source)};
-    struct wire *model = message(arena), *graph = message(arena);
+    struct wire *model = wire_new(arena), *graph = wire_new(arena);
     struct words words;
     put_int(model, 1, 8);
     if (!onnx_text_option(arena, source, "opset", 0)) {

@@ -2,7 +2,7 @@
 #ifndef TESTS_KERNELS_RECORDED_CASE_H
 #define TESTS_KERNELS_RECORDED_CASE_H
 
-#include <stdint.h>
+#include "kernel_test.h"
 
 enum recorded_kind {
     RECORDED_CONV,
@@ -21,5 +21,24 @@ struct recorded {
     int count_include_pad;
     const double *expected;
 };
+
+/* The shapes of the second operand, and of what is computed: a gradient is given, or is the result. */
+static inline const int64_t *operand_dims(const struct recorded *r) {
+    return r->kind == RECORDED_WEIGHTS || r->kind == RECORDED_MAX_GRAD ? r->y : r->w;
+}
+
+static inline const int64_t *result_dims(const struct recorded *r) {
+    return r->kind == RECORDED_WEIGHTS ? r->w : r->kind == RECORDED_MAX_GRAD ? r->x : r->y;
+}
+
+/* Dimensions with channels last. */
+static inline void last_dims(int64_t *to, const int64_t *dims, int ndim) {
+    to[0] = dims[0], to[ndim - 1] = dims[1];
+    for (int d = 2; d < ndim; d++) to[d - 1] = dims[d];
+}
+
+static inline int64_t below(int64_t n) {
+    return (int64_t)test_random((uint64_t)n);
+}
 
 #endif

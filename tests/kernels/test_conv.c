@@ -50,15 +50,6 @@ static void narrow(float *to, const double *from, int64_t count) {
         break;                                                                                                         \
     }
 
-/* The shapes of the second operand, and of what is computed: a gradient is given, or is the result. */
-static const int64_t *operand_dims(const struct recorded *r) {
-    return r->kind == RECORDED_WEIGHTS || r->kind == RECORDED_MAX_GRAD ? r->y : r->w;
-}
-
-static const int64_t *result_dims(const struct recorded *r) {
-    return r->kind == RECORDED_WEIGHTS ? r->w : r->kind == RECORDED_MAX_GRAD ? r->x : r->y;
-}
-
 static void check_recorded(struct rt *rt, const struct recorded *r) {
     int64_t nx = test_count(r->x, r->ndim), nw = test_count(operand_dims(r), r->ndim),
             ny = test_count(result_dims(r), r->ndim);
@@ -253,11 +244,6 @@ static int64_t last_offset(const int64_t *at, const int64_t *dims, int ndim) {
     return test_offset(to, of, ndim);
 }
 
-static void last_dims(int64_t *to, const int64_t *dims, int ndim) {
-    to[0] = dims[0], to[ndim - 1] = dims[1];
-    for (int d = 2; d < ndim; d++) to[d - 1] = dims[d];
-}
-
 /* Doubles what a product leaves, so that an element that is not finished once shows. */
 static void twice(float *y, const void *const *x, struct rt_block at) {
     const int64_t n = *(const int64_t *)x[0];
@@ -355,10 +341,6 @@ TEST(test_weight_gradient_is_adjoint) {
         for (int s = 0; s < SHAPES; s++) check_weights_are_adjoint(rt, &shapes[s]);
         test_close(rt);
     }
-}
-
-static int64_t below(int64_t n) {
-    return (int64_t)test_random((uint64_t)n);
 }
 
 /* Both gradients of shapes that nobody chose, of few channels and of more. */

@@ -18,12 +18,6 @@ static void fill(float *to, int64_t count, int64_t factor, int64_t modulus, int6
     for (int64_t i = 0; i < count; i++) to[i] = (float)(factor * i % modulus - offset) / 8;
 }
 
-/* Dimensions with channels last. */
-static void last_of(int64_t *to, const int64_t *dims, int ndim) {
-    to[0] = dims[0], to[ndim - 1] = dims[1];
-    for (int d = 2; d < ndim; d++) to[d - 1] = dims[d];
-}
-
 /* Moves the elements of an image of those dimensions, which has channels before the others, to channels last or
  * back. */
 static void move(float *last, float *image, const int64_t *dims, int ndim, int back) {
@@ -51,7 +45,7 @@ static int64_t taps_of(const struct recorded *r) {
 static void compute(struct rt *rt, float *to, float *x, float *w, const struct recorded *r) {
     const int n = r->ndim;
     int64_t x_dims[5], y_dims[5], elements = test_count(r->y, n);
-    last_of(x_dims, r->x, n), last_of(y_dims, r->y, n);
+    last_dims(x_dims, r->x, n), last_dims(y_dims, r->y, n);
     float *x_last = moved(x, r->x, n), *result = test_new(elements, 4);
     if (r->kind == RECORDED_CONV) {
         void *room = test_new(rt_conv_room(taps_of(r) * r->x[1], r->y[1]), 4);
@@ -77,14 +71,6 @@ static void compute(struct rt *rt, float *to, float *x, float *w, const struct r
                                   r->begin);
         move(dx, to, r->x, n, 1);
     }
-}
-
-static const int64_t *operand_dims(const struct recorded *r) {
-    return r->kind == RECORDED_WEIGHTS || r->kind == RECORDED_MAX_GRAD ? r->y : r->w;
-}
-
-static const int64_t *result_dims(const struct recorded *r) {
-    return r->kind == RECORDED_WEIGHTS ? r->w : r->kind == RECORDED_MAX_GRAD ? r->x : r->y;
 }
 
 static void check_recorded(struct rt *rt, const struct recorded *r) {
@@ -116,10 +102,6 @@ TEST(test_recorded) {
 }
 
 /* Shapes that nobody chose ----------------------------------------------------------------------------------------- */
-
-static int64_t below(int64_t n) {
-    return (int64_t)test_random((uint64_t)n);
-}
 
 /* A case without values: x, w and y of a convolution without groups. */
 static struct recorded random_case(void) {
