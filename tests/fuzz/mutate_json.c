@@ -61,24 +61,14 @@ static size_t replace(unsigned char *data, size_t size, size_t most, struct valu
 }
 
 size_t LLVMFuzzerCustomMutator(unsigned char *data, size_t size, size_t most, unsigned seed) {
-    static const char *const odd[] = {"0",
-                                      "-1",
-                                      "1e308",
-                                      "2147483648",
-                                      "9223372036854775807",
-                                      "\"\"",
-                                      "\"\\u0000\"",
-                                      "\"\\udc80\"",
-                                      "\"a\"",
-                                      "\"\\ud83d\\ude00\"",
-                                      "true",
-                                      "false",
-                                      "null",
-                                      "[]",
-                                      "{}",
-                                      "\"(a*)*b\"",
-                                      "\"\\\\s+$\"",
-                                      "\"(?i:x|[^\\\\p{L}]{2,}+)\""};
+    static const char *const odd[] = {/* numbers */
+                                      "0", "-1", "1e308", "2147483648", "9223372036854775807",
+                                      /* texts */
+                                      "\"\"", "\"\\u0000\"", "\"\\udc80\"", "\"a\"", "\"\\ud83d\\ude00\"",
+                                      /* words and empty values */
+                                      "true", "false", "null", "[]", "{}",
+                                      /* patterns */
+                                      "\"(a*)*b\"", "\"\\\\s+$\"", "\"(?i:x|[^\\\\p{L}]{2,}+)\""};
     if (!size || pick(&seed, 8) == 0) return LLVMFuzzerMutate(data, size, most);
     struct value *values = malloc(MOST_VALUES * sizeof *values);
     const size_t n = values ? find_values(data, size, values) : 0;

@@ -256,40 +256,16 @@ TEST(test_every_differentiable_row_has_a_sample) {
 /* Rows without a gradient give no floats, or are made by passes that come after autodiff or with it. Bits have no
  * derivative; scatters that multiply or compare are not differentiated, and neither is linear attention. */
 TEST(test_rows_are_differentiable) {
-    static const char *const later[] = {"Fused",
-                                        "Attention",
-                                        "SumSquares",
-                                        "AddSquares",
-                                        "ReducePair",
-                                        "ConvWeightGrad",
-                                        "MaxPoolGrad",
-                                        "GatherGrad",
-                                        "ExpertWeightGrad",
-                                        "FlashAttentionGrad",
-                                        "RingAttention",
-                                        "RingAttentionGrad",
-                                        "ClassTermsGrad",
-                                        "Accumulate",
-                                        "Append",
-                                        "Quantize",
-                                        "QuantizeBlocks",
-                                        "DequantizeBlocks",
-                                        "ScaledMatMul",
-                                        "Rows",
-                                        "Columns",
-                                        "CumProdGrad",
-                                        "DetGrad",
-                                        "SampleGrad",
-                                        "SamplePointsGrad",
-                                        "LinearAttentionGrad",
-                                        "RoiPoolGrad",
-                                        "RecurrenceGrad",
-                                        "BitCast",
-                                        "Uniform",
-                                        "Unpack",
-                                        "IntMatMul",
-                                        "IntConv",
-                                        "IntMaxPool"};
+    static const char *const later[] = {
+        /* of gradients */
+        "ConvWeightGrad", "MaxPoolGrad", "GatherGrad", "ExpertWeightGrad", "FlashAttentionGrad", "RingAttentionGrad",
+        "ClassTermsGrad", "CumProdGrad", "DetGrad", "SampleGrad", "SamplePointsGrad", "LinearAttentionGrad",
+        "RoiPoolGrad", "RecurrenceGrad",
+        /* made by passes */
+        "Fused", "Attention", "SumSquares", "AddSquares", "ReducePair", "RingAttention", "Accumulate", "Append",
+        "Quantize", "QuantizeBlocks", "DequantizeBlocks", "ScaledMatMul", "Rows", "Columns",
+        /* of bits and integers */
+        "BitCast", "Uniform", "Unpack", "IntMatMul", "IntConv", "IntMaxPool"};
     for (int i = 0; i < NOPS; i++) {
         size_t k = 0;
         const char *result = strstr(ops[i].types, "->") + 2;

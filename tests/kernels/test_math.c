@@ -169,52 +169,19 @@ TEST(test_powers_are_rounded_once) {
 }
 
 /* Every cast against rt_convert, on values that fit nowhere, lie on bounds, or round to a half from both sides. */
-static const double corners[] = {0,
-                                 -0.0,
-                                 0.5,
-                                 -0.5,
-                                 1,
-                                 -1,
-                                 1.5,
-                                 2.5,
-                                 127,
-                                 128,
-                                 -128,
-                                 -129,
-                                 255,
-                                 255.9,
-                                 256,
-                                 32767.5,
-                                 32768,
-                                 65504,
-                                 65519.999,
-                                 65520,
-                                 65535,
-                                 65536,
-                                 2147483647.0,
-                                 2147483648.0,
-                                 -2147483648.0,
-                                 -2147483649.0,
-                                 4294967295.0,
-                                 4294967296.0,
-                                 9.2233720368547758e18,
-                                 -9.3e18,
-                                 1.8446744e19,
-                                 1e30,
-                                 -1e30,
-                                 3.4e38,
-                                 1e300,
-                                 5e-8,
-                                 2.98e-8,
-                                 6e-8,
-                                 1.00390625,
-                                 1.00390624999999989,
-                                 1.0039062500000002,
-                                 2049,
-                                 2050.9999,
-                                 INFINITY,
-                                 -INFINITY,
-                                 NAN};
+static const double corners[] = {
+    /* small */
+    0, -0.0, 0.5, -0.5, 1, -1, 1.5, 2.5,
+    /* bounds of integers */
+    127, 128, -128, -129, 255, 255.9, 256, 32767.5, 32768, 65504, 65519.999, 65520, 65535, 65536, 2147483647.0,
+    2147483648.0, -2147483648.0, -2147483649.0, 4294967295.0, 4294967296.0, 9.2233720368547758e18, -9.3e18,
+    1.8446744e19,
+    /* great, and around the least half */
+    1e30, -1e30, 3.4e38, 1e300, 5e-8, 2.98e-8, 6e-8,
+    /* between halves */
+    1.00390625, 1.00390624999999989, 1.0039062500000002, 2049, 2050.9999,
+    /* no numbers */
+    INFINITY, -INFINITY, NAN};
 #define CORNERS (int)(sizeof corners / sizeof *corners)
 
 static int is_nan(const void *value, enum rt_dtype dtype) {

@@ -49,23 +49,13 @@ static int read_buckets(struct job *job) {
 
 /* E0200 for any option of training alone: none is ignored silently. */
 static int refuse_training(const struct job *job) {
-    static const enum option_id of_training[] = {OPT_OPTIMIZER,
-                                                 OPT_LR_SCHEDULE,
-                                                 OPT_PARAM,
-                                                 OPT_INIT,
-                                                 OPT_LORA,
-                                                 OPT_EMA,
-                                                 OPT_MOMENTS_DTYPE,
-                                                 OPT_OFFLOAD,
-                                                 OPT_CLIP_GRAD_NORM,
-                                                 OPT_SKIP_NONFINITE,
-                                                 OPT_LOSS,
-                                                 OPT_SYNC_BATCH_NORM,
-                                                 OPT_AMP,
-                                                 OPT_FP8,
-                                                 OPT_USE_ZERO,
-                                                 OPT_TIED_GRADIENTS,
-                                                 OPT_USE_ASYNC_REDUCER,
+    static const enum option_id of_training[] = {/* of parameters and their update */
+                                                 OPT_OPTIMIZER, OPT_LR_SCHEDULE, OPT_PARAM, OPT_INIT, OPT_LORA, OPT_EMA,
+                                                 OPT_MOMENTS_DTYPE, OPT_OFFLOAD, OPT_CLIP_GRAD_NORM, OPT_SKIP_NONFINITE,
+                                                 /* of the loss and what computes it */
+                                                 OPT_LOSS, OPT_SYNC_BATCH_NORM, OPT_AMP, OPT_FP8,
+                                                 /* of gradients between ranks */
+                                                 OPT_USE_ZERO, OPT_TIED_GRADIENTS, OPT_USE_ASYNC_REDUCER,
                                                  OPT_REDUCER_BUCKET_CAP_MB};
     for (size_t i = 0; i < sizeof of_training / sizeof *of_training; i++)
         if (job->options->given[of_training[i]])
