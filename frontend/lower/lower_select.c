@@ -141,9 +141,9 @@ static int sort_elements(struct lower *lower, struct unique *unique) {
     int keys = emit_ordered(lower, unique->data);
     unique->order = emit_top(lower, keys, 0, n, false);
     int sorted = emit_gather(lower, keys, unique->order, 0);
-    int before = emit_concat(lower, 0, 2,
-                             (int[]){emit_piece(lower, sorted, 0, 0, 1, 1), emit_piece(lower, sorted, 0, 0, 1, n - 1)});
-    int starts = emit_with(lower, OP_Equal, emit_places(lower, 0, n, 1, 0), 0);
+    int places = emit_places(lower, 0, n, 1, 0), starts = emit_with(lower, OP_Equal, places, 0);
+    int previous = emit_with(lower, OP_Max, emit_with(lower, OP_Add, places, -1), 0);
+    int before = emit_gather(lower, sorted, previous, 0);
     unique->first = emit2(lower, OP_Or, starts, emit1(lower, OP_Not, emit2(lower, OP_Equal, sorted, before)));
     return unique->first < 0 ? -1 : 0;
 }
