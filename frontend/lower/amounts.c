@@ -192,8 +192,9 @@ struct amount amount_plus(struct lowering *lowering, const struct amount *a, int
 }
 
 bool amount_at_most(struct lowering *lowering, const struct amount *a, const struct amount *b) {
+    struct open_sizes *open = lowering->graph->open;
     const struct amount rest = amount_plus(lowering, b, -1, a);
-    return a->most <= b->least || (!rest.n && rest.offset >= 0);
+    return open_at_most(open, a->most, b->least) || (!rest.n && open_at_most(open, a->offset, b->offset));
 }
 
 bool amount_equal(struct lowering *lowering, const struct amount *a, const struct amount *b) {
@@ -284,15 +285,17 @@ static bool divide(struct lowering *lowering, const struct amount *x, struct amo
 static bool smaller(struct lowering *lowering, const struct amount *x, struct amount *y) {
     for (int i = 0; i < 2; i++)
         if (amount_at_most(lowering, &x[i], &x[1 - i])) return *y = x[i], true;
-    y->least = least_of(x[0].least, x[1].least);
-    y->most = least_of(x[0].most, x[1].most);
+    struct open_sizes *open = lowering->graph->open;
+    y->least = least_of(open_least(open, x[0].least), open_least(open, x[1].least));
+    y->most = open_lesser(open, x[0].most, x[1].most);
     return false;
 }
 static bool larger(struct lowering *lowering, const struct amount *x, struct amount *y) {
     for (int i = 0; i < 2; i++)
         if (amount_at_most(lowering, &x[i], &x[1 - i])) return *y = x[1 - i], true;
-    y->least = most_of(x[0].least, x[1].least);
-    y->most = most_of(x[0].most, x[1].most);
+    struct open_sizes *open = lowering->graph->open;
+    y->least = most_of(open_least(open, x[0].least), open_least(open, x[1].least));
+    y->most = open_greater(open, x[0].most, x[1].most);
     return false;
 }
 

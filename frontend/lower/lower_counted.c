@@ -97,7 +97,7 @@ int lower_sized(struct lower *lower, int x, int dim, const struct amount *size) 
     if (other && other->dim != dim)
         return lower_error(lower, 410, "the sizes along dimensions %d and %d depend on data", other->dim, dim);
     const int64_t extent = lower_tensor(lower, x).dims[dim];
-    const int64_t bound = size->most < extent ? (size->most > 0 ? size->most : 0) : extent;
+    const int64_t bound = size->most > 0 ? open_lesser(lower_open(lower), size->most, extent) : 0;
     int y = first_of(lower, x, dim, bound);
     if (!size->n || !bound) return y;
     if (bound == 1) y = emit_concat(lower, dim, 2, (int[]){y, y});
@@ -165,13 +165,15 @@ int lower_from_begin(struct lower *lower, int index, const struct amount *extent
 
 /* Indices that are not in [0, extent) are replaced by the nearest. */
 static int clamped(struct lower *lower, int index, int64_t extent) {
-    return emit_with(lower, OP_Min, emit_with(lower, OP_Max, index, 0), (double)(extent - 1));
+    const int64_t last = open_sum(lower_open(lower), extent, -1);
+    const int most = emit_cast(lower, emit_ints(lower, 1, &last, 0, NULL), lower_dtype(lower, index));
+    return emit2(lower, OP_Min, emit_with(lower, OP_Max, index, 0), most);
 }
 
 int lower_run(struct lower *lower, int x, int dim, int first, const struct amount *size) {
     if (x < 0 || first < 0) return -1;
     const int64_t extent = lower_tensor(lower, x).dims[dim];
-    const int64_t most = size->most < extent ? (size->most > 0 ? size->most : 0) : extent;
+    const int64_t most = size->most > 0 ? open_lesser(lower_open(lower), size->most, extent) : 0;
     if (!extent || !most) return first_of(lower, x, dim, 0);
     const int at = clamped(lower, emit2(lower, OP_Add, emit_places(lower, 0, most, 1, 0), first), extent);
     return lower_sized(lower, emit_gather(lower, x, at, dim), dim, size);

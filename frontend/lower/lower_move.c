@@ -76,18 +76,21 @@ static struct amount slice_bound(struct lower *lower, const struct amount *bound
 static int slice_counted(struct lower *lower, int x, int axis, const struct amount *start, const struct amount *end,
                          int64_t step) {
     const struct amount extent = lower_extent(lower, x, axis);
+    struct open_sizes *open = lower_open(lower);
     if (step < 0) return lower_unsupported(lower, "a negative step along a dimension whose size depends on data");
     const bool known = !start->n && start->offset >= 0;
     const struct amount first = known ? *start : slice_bound(lower, start, &extent);
     const struct amount last = slice_bound(lower, end, &extent);
     if (!first.n) {
         const int64_t bound = lower_tensor(lower, x).dims[axis];
-        const int64_t begin = first.offset < bound ? first.offset : bound;
+        const int64_t begin = open_lesser(open, first.offset, bound);
         const struct amount size = lower_steps(lower, &last, first.offset, step);
-        const int64_t most = slice_size(NULL, begin, bound, step);
+        const int64_t most = slice_size(open, begin, bound, step);
         const struct counted *counted = lower_counted(lower, x);
         if (counted && counted->dim == axis) x = lower_all_valid(lower, x);
-        return lower_sized(lower, emit_piece(lower, x, axis, most ? begin : 0, most > 1 ? step : 1, most), axis, &size);
+        return lower_sized(lower,
+                           emit_piece(lower, x, axis, most ? begin : 0, open_most(open, most) > 1 ? step : 1, most),
+                           axis, &size);
     }
     if (step != 1) return lower_unsupported(lower, "a step from a start that depends on data");
     struct amount size = amount_plus(lower->shared, &last, -1, &first);

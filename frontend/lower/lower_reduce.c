@@ -195,7 +195,9 @@ static int topk_count(struct lower *lower, const struct amount *extent, struct a
     if (!amounts) return -1;
     if (n != 1) return lower_error(lower, 384, "k must be one value, but %d are given", n);
     *k = *amounts;
-    if (k->most >= 0 && k->least <= extent->most) return 0;
+    struct open_sizes *open = lower_open(lower);
+    const int64_t least = open_least(open, k->least), most = open_most(open, extent->most);
+    if (k->most >= 0 && least <= most) return 0; /* where both are open sizes, dims_topk compares them */
     return lower_error(lower, 384, "k is %lld, but the dimension has %lld element(s)", (long long)k->offset,
                        (long long)extent->most);
 }
@@ -210,7 +212,7 @@ int lower_topk(struct lower *lower) {
     if (lower_axis(lower, lower_int(lower, "axis"), x.ndim, &axis) < 0) return -1;
     const struct amount extent = lower_extent(lower, lower->inputs[0], axis);
     if (topk_count(lower, &extent, &k) < 0) return -1;
-    const int64_t most = k.most < x.dims[axis] ? k.most : x.dims[axis];
+    const int64_t most = k.n ? open_lesser(lower_open(lower), k.most, x.dims[axis]) : k.offset;
     int compared = emit_ordered(lower, lower->inputs[0]);
     if (extent.n) compared = lower_masked(lower, compared, emit_extreme(lower, lower_dtype(lower, compared), largest));
     const int at = lower_sized(lower, emit_top(lower, compared, axis, most, largest), axis, &k);

@@ -269,7 +269,7 @@ DIMS_FN(dims_topk) {
     const int64_t axis = attr_int(node, "axis", -1), k = attr_int(node, "k", -1);
     if (bind_along(dims, graph, node, why, FACTOR_WHOLE) < 0) return -1;
     const int64_t extent = dims_extent(dims, 0, (int)axis);
-    if (k < 0 || k > extent)
+    if (k < 0 || !open_at_most(graph->open, k, extent))
         return refuse(dims, why, "there are no %lld element(s) in an extent of %lld", (long long)k, (long long)extent);
     dims->operand[1] = dims->operand[0];
     dims_set(&dims->operand[1], (int)axis, dims_factor(dims, "k", -1, k, FACTOR_WHOLE));

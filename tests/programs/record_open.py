@@ -106,11 +106,40 @@ transforms (float[batch, length, 6] x) => (double[] whole, double[] half, double
 }
 """
 
+# Sizes that depend on data along dimensions that are open: slices between such bounds, some of fewer elements than others, the first few
+# of the largest, boxes that do not overlap, kinds of elements.
+CHOICES = """
+<ir_version: 10, opset_import: ["": 20]>
+choices (float[length, 3] x, int64[1] start, int64[1] end, bool[length] chosen, float[1, length, 4] boxes, float[1, 2, length] scores,
+         int64[length] kinds)
+    => (float[] between, float[] sum, float[] until, float[] behind, float[] first_five, float[] last_two, float[] few, int64[] where_few,
+        int64[] kept, int64[] unique, int64[] first, int64[] kind, int64[] times)
+<int64[1] zero = {0}, int64[1] two = {2}, int64[1] minus_two = {-2}, int64[1] three = {3}, int64[1] five = {5}, int64[1] far = {100},
+ float third = {0.3}>
+{
+    between = Slice (x, start, end, zero)
+    sum = ReduceSum <keepdims = 0> (between, zero)
+    until = Slice (x, zero, end, zero)
+    behind = Slice (x, two, end, zero)
+    rows = Compress <axis = 0> (x, chosen)
+    five_rows = Slice (rows, zero, five, zero)
+    first_five = ReduceSum <keepdims = 0> (five_rows, zero)
+    two_rows = Slice (rows, minus_two, far, zero)
+    last_two = ReduceSum <keepdims = 0> (two_rows, zero)
+    size = Shape <end = 1> (x)
+    most = Min (size, three)
+    few, where_few = TopK <axis = 0> (x, most)
+    kept = NonMaxSuppression (boxes, scores, three, third)
+    unique, first, kind, times = Unique (kinds)
+}
+"""
+
 # group -> text of the model, bounds, shapes of the inputs, sizes
 GROUPS = {
     "open_images": (IMAGES, {"batch": "1..3", "height": "5..24@12", "width": "4..24"},
                     [(12, 9, 2), (24, 24, 3), (5, 4, 1), (13, 17, 1), (7, 6, 2)], ["height", "width", "batch"]),
     "open_numbers": (NUMBERS, {"batch": "1..3", "length": "1..17@8"}, [(1, 1), (17, 3), (8, 2), (5, 1), (11, 2)], ["length", "batch"]),
+    "open_choices": (CHOICES, {"length": "1..9@5"}, [(1,), (9,), (2,), (5,), (4,)], ["length"]),
     "open_transforms": (TRANSFORMS, {"batch": "1..3", "length": "1..17@8"}, [(1, 1), (17, 3), (8, 2), (5, 1), (11, 2)], ["length", "batch"]),
 }
 
@@ -118,7 +147,9 @@ GROUPS = {
 def inputs_of(model, sizes, random):
     for value in model.graph.input:
         shape = [sizes.get(dim.dim_param, dim.dim_value) for dim in value.type.tensor_type.shape.dim]
-        yield value.name, random.uniform(1, 2, shape).astype("f4")
+        kind = value.type.tensor_type.elem_type
+        drawn = random.uniform(1, 2, shape).astype("f4") if kind == onnx.TensorProto.FLOAT else random.integers(-4, 7, shape)
+        yield value.name, drawn > 0 if kind == onnx.TensorProto.BOOL else drawn
 
 
 def write(path, values):
