@@ -441,8 +441,19 @@ static const char *find_stack(const struct lora_modules *modules, const struct l
     return given->wraps < all.n ? all.at[all.n - 1 - given->wraps] : NULL;
 }
 
+/* True if the module is the one that `name` means where other modules have the same end, too: an export of a wrapper
+ * has the wrapper's names before those of all modules, or else `name` has them. */
+static bool is_wrapped(const struct lora_modules *modules, const char *module, const char *name) {
+    const size_t n = strlen(module), m = strlen(name);
+    for (int i = 0; i < modules->all.n; i++) {
+        const char *other = modules->all.at[i].name;
+        if (n > m ? strncmp(other, module, n - m) != 0 : ends_with(name, other) && strlen(other) > n) return false;
+    }
+    return true;
+}
+
 const char *lora_find(const struct lora_modules *modules, const struct lora_given *given, struct arena *arena) {
-    const char *found = NULL, *name = given->name;
+    const char *found = NULL, *wrapped = NULL, *name = given->name;
     int count = 0;
     if (given->kind == LORA_STACK && given->wraps >= 0) return find_stack(modules, given, arena);
     for (int i = 0; i < modules->all.n; i++) {
@@ -452,8 +463,9 @@ const char *lora_find(const struct lora_modules *modules, const struct lora_give
         if (!same_module(module, name)) continue;
         found = module;
         count++;
+        if (is_wrapped(modules, module, name)) wrapped = module;
     }
-    return count == 1 ? found : NULL;
+    return count == 1 ? found : wrapped;
 }
 
 int lora_name_stacks(const struct graph *graph, struct lora_given *given, int n, struct diags *diags) {

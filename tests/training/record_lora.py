@@ -9,7 +9,8 @@ writes, for those models of MODELS, or all,
 
     DIR/lora/MODEL/model.onnx, INPUT.npy, labels.npy   the exported model and SAMPLES samples
     DIR/lora/MODEL/reference.json   for each case the rule of --lora, and for each number of micro-batches per step the losses and
-                                    gradient norms of STEPS steps, in f64; of the cases of FROZEN also with the base in fewer bits
+                                    gradient norms of STEPS steps, in f64; of the cases of FROZEN also with the base in fewer bits,
+                                    and if it is of integers and no experts also under torch.autocast to bf16
     DIR/lora/MODEL/CASE/start, CASE/trained-N    the adapters before and after them, as peft saves them
     DIR/lora/MODEL/CASE/logits.npy  of the first samples with the adapters of trained-1; merge_and_unload gives the same
     DIR/lora/llama/decode_dynamo.onnx, decode_legacy.onnx    the model as a decoder with caches, as both exporters of PyTorch write it
@@ -100,6 +101,21 @@ class Experts(torch.nn.Module):
         return torch.bmm(torch.nn.functional.silu(torch.bmm(x.expand(self.up.shape[0], -1, -1), self.up)), self.down)
 
 
+class Nested(torch.nn.Module):
+    """Two linear layers, of which the name of one ends with that of the other."""
+
+    def __init__(self, width=16):
+        super().__init__()
+        self.embed = torch.nn.Embedding(VOCABULARY, width)
+        self.proj = torch.nn.Linear(width, width, bias=False)
+        self.layer = torch.nn.ModuleDict({"proj": torch.nn.Linear(width, width, bias=False)})
+        self.head = torch.nn.Linear(width, VOCABULARY, bias=False)
+
+    def forward(self, input_ids):
+        x = self.embed(input_ids)
+        return types.SimpleNamespace(logits=self.head(x + self.layer["proj"](torch.nn.functional.silu(self.proj(x)))))
+
+
 class Stacks(torch.nn.Module):
     """A layer of experts of which a token takes the best two, beside an embedding and logits."""
 
@@ -177,6 +193,7 @@ MODELS = {
         "own": ([], {"r": 2, "lora_alpha": 4, "target_parameters": ["gate_up_proj", "down_proj"], "rank_pattern": {"down_proj": 3},
                      "alpha_pattern": {"gate_up_proj": 9, "layers.1.mlp.experts.gate_up_proj": 5}})}, **DECODER),
     "stacks": Row(Stacks, {"stacks": (["embed"], {"r": 2, "lora_alpha": 4, "target_parameters": ["experts.up", "experts.down"]})}),
+    "nested": Row(Nested, {"own": (["proj"], {"r": 2, "lora_alpha": 4, "rank_pattern": {"layer.proj": 3}, "alpha_pattern": {"layer.proj": 9}})}),
     "tied": Row(tied, {"logits": (["lm_head", "o_proj"], {"r": 4, "lora_alpha": 8}),
                     "both": (["embed_tokens", "lm_head"], {"r": 4, "lora_alpha": 8})}, optimize=False, **DECODER),
     "vit": Row(vit, {"attention": (["q_proj", "v_proj"], {"r": 8, "lora_alpha": 8})}, "pixel_values", images),
@@ -289,17 +306,18 @@ def export_decoders(model, folder):
         keep_scopes(path)
 
 
-def train(row, model, x, labels, micro_batches):
-    """Losses and gradient norms, before clipping, of STEPS steps of AdamW."""
+def train(row, model, x, labels, micro_batches, autocast=False):
+    """Losses and gradient norms, before clipping, of STEPS steps of AdamW; autocast: to bf16."""
     trained = [p for p in model.parameters() if p.requires_grad]
     optimizer, losses, norms = torch.optim.AdamW(trained, **OPTIMIZER), [], []
     batches = itertools.cycle(range(0, SAMPLES, BATCH))
     for _ in range(STEPS):
         loss = 0
         for first in itertools.islice(batches, micro_batches):
-            logits = row.logits(model, x[first:first + BATCH])
-            loss = loss + torch.nn.functional.cross_entropy(
-                logits.reshape(-1, VOCABULARY), labels[first:first + BATCH].reshape(-1)) / micro_batches
+            with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
+                logits = row.logits(model, x[first:first + BATCH])
+                loss = loss + torch.nn.functional.cross_entropy(
+                    logits.reshape(-1, VOCABULARY), labels[first:first + BATCH].reshape(-1)) / micro_batches
         optimizer.zero_grad()
         loss.backward()
         norms.append(float(torch.nn.utils.clip_grad_norm_(trained, CLIP)))
@@ -380,6 +398,9 @@ def record(folder, row, only):
             freeze(start, names, to, int(option.partition("group=")[2] or 1))
             reference["cases"][name]["frozen"] = {
                 "weight_dtype": option, "steps": {n: train(row, copy.deepcopy(start).double(), x, labels, n) for n in MICRO_BATCHES}}
+            if to != "bf16" and "target_parameters" not in options:  # rounding may choose another expert
+                reference["cases"][name]["frozen"]["autocast"] = {
+                    n: train(row, copy.deepcopy(start), x, labels, n, True) for n in MICRO_BATCHES}
     for file in folder.glob("*/*/*"):
         file.chmod(0o644)
         if file.name == "README.md":

@@ -34,14 +34,34 @@ static void put_number(struct rt_json_writer *w, const char *key, double value) 
         rt_json_key_real(w, key, value);
 }
 
-/* The values of modules that differ from those of the first. */
-static void put_pattern(struct rt_json_writer *w, const struct to_peft *p, const char *key, bool alpha) {
-    rt_json_key_open(w, key, '{', RT_JSON_LINES);
+static double value_of(const struct to_peft *p, const struct lora_rule *rule, bool alpha) {
+    return alpha ? alpha_of(p, rule) : rule->r;
+}
+
+/* True if the module's value differs from the first's, or that of a module with whose name its name ends. */
+static bool has_own(const struct to_peft *p, const struct checkpoint_adapter *adapter, bool alpha) {
     for (int i = 0; i < p->adapters.all.n; i++) {
-        const struct lora_rule *rule = p->adapters.all.at[i].rule;
-        const double value = alpha ? alpha_of(p, rule) : rule->r;
-        if (value != (alpha ? alpha_of(p, p->first) : p->first->r)) put_number(w, p->adapters.all.at[i].module, value);
+        const struct checkpoint_adapter *other = &p->adapters.all.at[i];
+        if (value_of(p, other->rule, alpha) != value_of(p, p->first, alpha) &&
+            (other == adapter || rt_has_suffix(adapter->module, arena_printf(p->cli->arena, ".%s", other->module))))
+            return true;
     }
+    return false;
+}
+
+/* The values of modules that differ from those of the first. peft takes the first that names a module or the end of its
+ * name: longer names come first. */
+static void put_pattern(struct rt_json_writer *w, const struct to_peft *p, const char *key, bool alpha) {
+    size_t longest = 0;
+    for (int i = 0; i < p->adapters.all.n; i++)
+        if (strlen(p->adapters.all.at[i].module) > longest) longest = strlen(p->adapters.all.at[i].module);
+    rt_json_key_open(w, key, '{', RT_JSON_LINES);
+    for (size_t length = longest; length > 0; length--)
+        for (int i = 0; i < p->adapters.all.n; i++) {
+            const struct checkpoint_adapter *adapter = &p->adapters.all.at[i];
+            if (strlen(adapter->module) == length && has_own(p, adapter, alpha))
+                put_number(w, adapter->module, value_of(p, adapter->rule, alpha));
+        }
     rt_json_close(w, '}');
 }
 
