@@ -2,6 +2,7 @@
  * parts of the experts, all rows with one expert; bits that do not depend on the other rows. */
 #include "kernel_test.h"
 
+#include <omp.h>
 #include <string.h>
 
 #include "../../runtime/base/number/half.h"
@@ -106,6 +107,36 @@ TEST(test_halves) {
         }
         test_free_all();
     }
+}
+
+/* A batch of products with weights of codes: near those in f64, and the same bits whatever threads share columns. */
+TEST(test_threads) {
+    enum { BATCH = 2, M = 70, K = 96, N = 200, GROUPS = 4 };
+    const int usual = omp_get_max_threads();
+    for (int kind = 0; kind < 8; kind++) {
+        const int turned = kind & 1, across = kind >> 1 & 1, nibbles = kind >> 2, bits = nibbles ? 4 : 8;
+        const enum rt_dtype codes = nibbles ? RT_U4 : RT_I8, type = nibbles ? RT_U8 : RT_I8;
+        const int64_t scales = (int64_t)BATCH * GROUPS * (across ? K : N), all = (int64_t)BATCH * M * N;
+        float *x = random_f32((int64_t)BATCH * M * K), *scale = random_f32(scales);
+        float *y = test_new(all, sizeof *y), *one = test_new(all, sizeof *one);
+        double *wide_x = test_new((int64_t)BATCH * M * K, 8), *wide_scale = test_new(scales, 8),
+               *real = test_new(all, 8);
+        uint8_t *w = test_new((int64_t)BATCH * K * N * bits / 8, 1);
+        test_bytes(w, (int64_t)BATCH * K * N * bits / 8, 1);
+        for (int64_t i = 0; i < (int64_t)BATCH * M * K; i++) wide_x[i] = x[i];
+        for (int64_t i = 0; i < scales; i++) wide_scale[i] = scale[i];
+        rt_dequant_matmul_f64(rt, real, wide_x, w, wide_scale, NULL, BATCH, M, K, N, GROUPS, type, codes, 3, turned,
+                              across);
+        for (int threads = 1; threads <= 4; threads++) {
+            omp_set_num_threads(threads);
+            rt_dequant_matmul_f32(rt, y, x, w, scale, NULL, BATCH, M, K, N, GROUPS, type, codes, 3, turned, across);
+            if (threads == 1) memcpy(one, y, (size_t)all * sizeof *y);
+            test_same_f32(y, one, all, "threads");
+        }
+        for (int64_t i = 0; i < all; i++) test_near(y[i], real[i], 4e-6 * 128 * K, "product", i);
+        test_free_all();
+    }
+    omp_set_num_threads(usual);
 }
 
 /* Weights of codes: the same bits as (code - offset) * scale. */

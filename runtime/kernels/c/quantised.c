@@ -134,6 +134,7 @@ static void multiply_f32(struct rt *rt, float *y, const float *x, const struct w
         const int64_t first = parts * t / threads * COLUMNS_AT_ONCE;
         const int64_t width = min_i64(parts * (t + 1) / threads * COLUMNS_AT_ONCE, n) - first;
         struct weights part = *w;
+        part.first = first;
         const struct rt_turned_product product = {.y = y + first,
                                                   .a = x,
                                                   .y_row = n,
