@@ -32,26 +32,33 @@ MACHINES = ("v100-16", "v100-32", "a100-80", "a100-40", "h100", "h100-96", "h200
 SEQUENCE_PARALLEL = ("Megatron-Bridge", "NeMo", "torchtitan", "Megatron-LM README H100")
 
 # What a framework does otherwise than rankc's program, by words of the source; the first that is found. attention: its kernels
-# (products: scores pass through memory); exchanges: how long those of the plan take that nothing hides. Of memory: bytes that are
-# kept of each score and, beyond the plan's, of each logit; bytes of what is kept between layers (4 as rankc's --amp has it); how
-# many units of FSDP, of a layer each, are whole at once, with one gradient.
-Behaviour = collections.namedtuple("Behaviour", "words what attention exchanges scores logits between units")
+# (products: scores pass through memory); exchanges: how long those of the plan take that nothing hides; reduces: bytes of a gradient
+# that ZeRO 3 scatters (4 in the plan); gathers: of a layer's parameters, each a collective; adds: of the time in which rankc adds
+# gradients to sums, the part that it takes; equal: stages have equally many layers. Of memory: bytes that are kept of each score
+# and, beyond the plan's, of each logit; bytes of what is kept between layers (4 as rankc's --amp has it); how many units of FSDP,
+# of a layer each, are whole at once, with one gradient.
+Behaviour = collections.namedtuple("Behaviour", "words what attention exchanges reduces gathers adds equal scores logits between units")
 BEHAVIOURS = (
-    Behaviour("llm-foundry", "PyTorch's FSDP; FlashAttention 2 with a bias of positions", "alibi", 1, 0, 0, 4, 0),
-    Behaviour("ATorch", "PyTorch's FSDP and FlashAttention 2; transformers' loss, in f32", "flash2", 1, 0, 18, 4, 2),
-    Behaviour("torchtitan|ml-engineering", "FSDP2, exchanges beside products; FlashAttention 2", "flash2", 0.5, 0, 0, 4, 0),
-    Behaviour("Megatron-Bridge|NeMo|README H100", "Transformer Engine: exchanges beside products; cuDNN's attention", "cudnn", 0.5, 0, 0, 4, 0),
-    Behaviour("Alpa", "XLA in 16 bits, attention that is not fused", "products", 1, 2, 0, 2, 0),
-    Behaviour("VocabularyParallelism", "Megatron in 2024: FlashAttention 2, exchanges beside nothing", "flash2", 1.2, 0, 0, 2, 0),
+    Behaviour("llm-foundry", "PyTorch's FSDP; FlashAttention 2 with a bias of positions", "alibi", 1, 4, 1, 1, False, 0, 0, 4, 0),
+    Behaviour("ATorch", "PyTorch's FSDP and FlashAttention 2; transformers' loss, in f32", "flash2", 1, 4, 1, 1, False, 0, 18, 4, 2),
+    Behaviour("torchtitan", "FSDP2, exchanges beside products; FlashAttention 2", "flash2", 0.5, 4, 1, 1, True, 0, 10, 2, 0),
+    Behaviour("ml-engineering", "DeepSpeed and FlashAttention 3, on Blackwell 4", "flash3", 0.5, 2, 1, 1, False, 0, 0, 4, 0),
+    Behaviour("Megatron-Bridge|NeMo|README H100", "Transformer Engine: exchanges beside products; cuDNN's attention", "cudnn", 0.5, 2, 1, 0, True, 0, 0, 4, 0),
+    Behaviour("Alpa", "XLA in 16 bits, attention that is not fused", "products", 1, 4, 1, 1, False, 2, 0, 2, 0),
+    Behaviour("VocabularyParallelism", "Megatron in 2024: FlashAttention 2, exchanges beside nothing", "flash2", 1.2, 4, 1, 0, True, 0, 0, 2, 0),
     Behaviour("Megatron|BigScience|DeepSpeed|Korthikanti|MT-NLG|SC21|Zero-bubble",
-              "Megatron and DeepSpeed until 2023: attention that is not fused, with dropout; exchanges beside nothing", "products", 1.2, 5, 0, 2, 0),
-    Behaviour("", "others", "cudnn", 1, 0, 0, 4, 0))
+              "Megatron and DeepSpeed until 2023: attention that is not fused, with dropout; exchanges beside nothing", "products", 1.2, 2, 4, 0, True, 5, 0, 2, 0),
+    Behaviour("", "others", "cudnn", 1, 4, 1, 1, False, 0, 0, 4, 0))
 # Per generation of devices, by the beginning of a machine's name: how many times as long kernels take as the plan says.
-GENERATIONS = {"a": {"matmul": 1.05, "alibi": 1.3, "flash2": 1.8}, "h": {"matmul": 1.15, "alibi": 2.2, "flash2": 1.5}, "b": {"cudnn": 0.6}, "g": {"cudnn": 0.6}}
+BLACKWELL = {"flash2": 2.7, "flash3": 0.87, "cudnn": 0.6}
+GENERATIONS = {"v": {"matmul": 1.08}, "a": {"matmul": 1.08, "alibi": 1.3, "flash2": 1.8}, "b": BLACKWELL, "g": BLACKWELL,
+               "h": {"matmul": 1.15, "alibi": 2.2, "flash2": 1.5, "flash3": 0.8, "cudnn": 0.8}}
+ROWWISE = 2  # times as long take products of 8-bit floats with a scale for each row
 PASSES = 10  # of scores in 16 bits through memory in forward and backward, and AGAIN times as many if they are recomputed
 AGAIN = 1.4
 FITTED = 320  # layers times stages of rows to which these were fitted, at most
-LONG, OWN = 32768, 2  # from this sequence on, rankc's kernels compute gradients of attention, in so many times a library's time
+OWN = 2  # where rankc's kernels compute gradients of attention, they take so many times a library's time
+NODE, HOPS = 8, (3.4e-6, 14e-6)  # devices of a node; seconds of a hop of NCCL's rings inside and between nodes
 BANDWIDTH = {"v100": 765e9, "a100-40": 1320e9, "a100-80": 1700e9}  # that is reached
 
 
@@ -130,8 +137,10 @@ class Run:
                  "intermediate_size": self.ffn, "vocab_size": self.vocab, "max_position_embeddings": self.seq}
         if self.experts:
             sizes.update(head_dim=self.head, num_local_experts=self.experts, num_experts_per_tok=self.chosen)
+        if "VocabularyParallelism" in self.row["source"]:
+            sizes["tie_word_embeddings"] = False  # its pretrain_gpt.sh: --untie-embeddings-and-output-weights
         family = "mixtral" if self.experts else "llama" if self.gated else "gpt2"
-        return {"model_type": family, **{key: int(size) for key, size in sizes.items()}}
+        return {"model_type": family, **{key: size if size is False else int(size) for key, size in sizes.items()}}
 
     def micro_batches(self):
         """Sizes of a micro-batch: one, or those of a sweep."""
@@ -141,6 +150,19 @@ class Run:
         if not self.global_batch or not re.search("microbatch tuned|best of a sweep", self.row["notes"]):
             raise Refused("the size of a micro-batch is missing")
         return [2 ** i for i in range(16) if per_replica % 2 ** i == 0]
+
+    def stages(self):
+        """A plan that gives each stage equally many layers, where the framework does not balance their times. Where the layers do not
+        divide, the embedding and the head count as a layer each."""
+        way = next(iter(self.schedule()[1:]), "")
+        stages = self.pp * (2 if way == "zb-v" else number(way.partition("v=")[2]) or 1)
+        more = next((more for more in (0, 2) if (self.layers + more) % stages == 0), None)
+        if not self.behaviour().equal or self.pp == 1 or more is None:
+            return None
+        each = (self.layers + more) / stages
+        nodes = [{"name": f"layers.{layer}.{name}", "op": "MatMul", "stage": int((layer + more // 2) // each)} for layer in range(int(self.layers))
+                 for name in ("q_proj", "o_proj")]
+        return {"format": 1, "mesh": [{"axis": "pipeline", "size": int(self.pp)}], "nodes": nodes}
 
     def options(self, micro):
         units = self.ngpus / (self.tp * self.pp * self.cp * self.ep)
@@ -161,41 +183,84 @@ class Run:
     def behaviour(self):
         return next(b for b in BEHAVIOURS if re.search(b.words, self.row["source"]))
 
-    def seconds(self, estimate):
+    def has_own_attention(self):
+        """True if the plan leaves attention's gradient to rankc's kernels: its library would need more than 1 GiB for the scores' gradients
+        of the heads that share keys (rt_attend_is_small, runtime/base/scratch.h)."""
+        return 2 * self.heads / self.kv_heads * self.seq / self.cp * self.seq + 4 * self.heads / self.kv_heads * self.seq * self.head > 2**30
+
+    def rings(self, micro):
+        """Seconds of the latency of a step's gathers and scatters of parameters that ZeRO 3 divides. NCCL passes them around a ring of all
+        ranks, a hop after the other (tuning.cc, ring with protocol Simple)."""
+        ranks = self.dp * self.cp
+        nodes = max(ranks * self.tp * self.pp / NODE, 1) if self.tp * self.pp < NODE else ranks
+        hops = (ranks - nodes) * HOPS[0] + (nodes - 1) * HOPS[1]
+        times = 3 * self.layers * self.global_batch / (micro * self.dp) * self.behaviour().gathers
+        return times * hops if self.zero()[1] == "3" and nodes > 1 else 0
+
+    def seconds(self, estimate, micro):
         """Of a step as the framework would carry out the plan. Stages wait in proportion to what they compute."""
         behaviour, machine = self.behaviour(), self.machine()
         slower = GENERATIONS.get(machine[0], {})
-        attention = estimate["attention_s"] / (OWN if self.seq >= LONG else 1) * slower.get(behaviour.attention, 1)
+        attention = estimate["attention_s"] / (OWN if self.has_own_attention() else 1) * slower.get(behaviour.attention, 1)
         bandwidth = next((b for name, b in BANDWIDTH.items() if machine.startswith(name)), 0)
         if behaviour.attention == "products" and bandwidth:
             scores = 2 * self.seq ** 2 * self.heads / self.tp * self.layers / self.pp * self.global_batch / self.dp
             attention += PASSES * (AGAIN if self.recomputation() else 1) * scores / bandwidth
-        computing = estimate["products_s"] * slower.get("matmul", 1) + attention + estimate["other_kernels_s"] + estimate["launching_s"]
-        return computing * (1 + estimate["waiting_s"] / estimate["computing_s"]) + behaviour.exchanges * estimate["communicating_s"]
+        others = estimate["other_kernels_s"] - (1 - behaviour.adds) * estimate["adding_gradients_s"]
+        products = estimate["products_s"] * slower.get("matmul", 1) * self.repeated() * (ROWWISE if "rowwise" in self.row["precision"] else 1)
+        computing = products + attention + others + estimate["launching_s"]
+        exchanged = behaviour.exchanges * estimate["communicating_s"]
+        if self.zero()[1] == "3" and self.tp == 1:
+            exchanged *= (4 + behaviour.reduces) / 8  # of 4 bytes that are gathered in forward and backward, and 4 that are scattered
+        if "torchtitan" in self.row["source"] and re.search("fp8(?! rowwise)", self.row["precision"]):
+            exchanged *= 0.75  # what is gathered has 8 bits (enable_fsdp_float8_all_gather, PrepareFloat8ModuleInput)
+        return computing * (1 + estimate["waiting_s"] / estimate["computing_s"]) + exchanged + self.rings(micro)
 
-    def layers_kept(self, plan, rank):
-        """Layers times micro-batches of which the rank keeps activations at once; those of a whole stage where all is recomputed."""
+    def repeated(self):
+        """How many times as many operations of products there are with torchtitan's selective recomputation."""
+        layers = self.layers * (self.attention + self.mlp)
+        again = self.layers * self.hidden * sum(self.every_second()) if self.recomputation() == ["--recompute", "selective"] else 0
+        return 1 + again / (3 * (layers + self.vocab * self.hidden))
+
+    def stage_of(self, rank):
+        return int(rank // (self.tp * self.cp * self.ep) % self.pp)
+
+    def kept(self, plan, rank):
+        """Layers times micro-batches of which the rank keeps activations at once (those of a whole stage where all is recomputed), and
+        the part that these are of the plan's slots. rankc has slots for the most that each chunk of a stage keeps; PyTorch allocates
+        what is kept at a time, in Megatron's interleaved schedule (schedules.py, num_warmup_microbatches) one for each step of warm-up."""
         schedule = plan.get("schedule") or {}
         slots = schedule.get("slots_to_backward") or schedule.get("slots")
         if self.pp == 1 or not slots:
-            return self.layers
-        of_chunks = slots[int(rank * self.pp // (self.tp * self.cp * self.ep * self.pp))]
+            return self.layers, 1
+        of_chunks = slots[self.stage_of(rank)]
         of_chunks = of_chunks if isinstance(of_chunks, list) else [of_chunks]
-        return sum(of_chunks) * self.layers / self.pp / len(of_chunks)
+        alive = sum(of_chunks)
+        if schedule["name"].startswith("interleaved"):
+            alive = min(alive, 2 * (self.pp - self.stage_of(rank) - 1) + (len(of_chunks) - 1) * self.pp + 1)
+        return alive * self.layers / self.pp / len(of_chunks), alive / sum(of_chunks)
 
     def memory(self, plan, micro, words):
         """GiB of the device that needs most, as the framework would carry out the plan."""
-        behaviour, tokens, again = self.behaviour(), micro * self.seq / self.cp, self.recomputation() == ["--recompute", "full"]
+        behaviour, tokens, how = self.behaviour(), micro * self.seq / self.cp, (self.recomputation() or ["", ""])[1]
+        sequence = self.tp if "--sequence-parallel" in words else 1
 
         def of_rank(rank):
-            kept = self.layers_kept(plan, rank["rank"])
-            scores = tokens * self.seq * self.heads / self.tp * (1 if again else kept)
-            elements = kept * tokens * self.hidden / (self.tp if "--sequence-parallel" in words else 1) if again else 0
-            return rank["memory"]["peak"] + behaviour.scores * scores - (4 - behaviour.between) * elements
+            kept, part = self.kept(plan, rank["rank"])
+            scores = tokens * self.seq * self.heads / self.tp * (1 if how == "full" else kept)
+            between = (4 - behaviour.between) * kept * tokens * self.hidden / sequence if how == "full" else 0
+            again = 2 * kept * tokens * sum(self.every_second()) / self.tp if how == "selective" else 0
+            reserved = (1 - part) * rank["memory"]["activations"]
+            return rank["memory"]["peak"] + behaviour.scores * scores - between - again - reserved
 
         layer, tables = self.attention + self.mlp, 2 * self.vocab * self.hidden
         whole = 4 * ((behaviour.units + 1) * layer + 2 * tables) if behaviour.units and "--use-zero" in words else 0
         return (max(map(of_rank, plan["ranks"])) + behaviour.logits * tokens * self.vocab / self.tp + whole) / 2**30
+
+    def every_second(self):
+        """Results of the products that torchtitan's selective recomputation of operators repeats: every second one."""
+        results = [self.head * self.heads, self.head * self.kv_heads, self.head * self.kv_heads, self.hidden] + [self.ffn] * (1 + self.gated) + [self.hidden]
+        return results[1::2]
 
     def search(self):
         """For the fastest plan of the same step."""
@@ -226,6 +291,8 @@ class Run:
         else:
             raise Refused(f"how states are divided is not stated: {text}")
         replicas = self.dp * self.cp
+        if self.pp > 1 and "torchtitan" in self.row["source"]:
+            level = "1"  # FSDP2 keeps what a stage gathered (reshard_after_forward=not pp_enabled), and reduces once in a step
         return ["--use-zero", level] + (["--zero-ngroups", f"{replicas / group:.0f}"] if group and level != "0" else [])
 
     def precision(self):
@@ -281,9 +348,10 @@ def execute(command, limit):
         return child.returncode, out.decode(), said.read().decode(), usage.ru_utime + usage.ru_stime
 
 
-def ask(given, path, run, words, micro=0):
+def ask(given, path, run, words, micro=1):
     """The estimate of the plan with these options; Refused with rankc's message."""
-    status, out, said, seconds = execute([given.rankc, "plan", "--model-config", path, *words, "--json", "-q"], given.limit)
+    refine = ["--refine", os.path.join(os.path.dirname(path), "stages.json")] if run.stages() and "autodist" not in words else []
+    status, out, said, seconds = execute([given.rankc, "plan", "--model-config", path, *words, *refine, "--json", "-q"], given.limit)
     if status == -signal.SIGKILL or seconds > given.limit:
         raise Refused(f"too slow: not planned in {given.limit:g} s")
     if status:
@@ -291,7 +359,7 @@ def ask(given, path, run, words, micro=0):
         raise Refused(f"rankc plan: {message.get('code', '')} {message.get('text', f'exit {status}')}")
     plan = json.loads(out)
     found, gib = plan["estimate"], run.memory(plan, micro, words)
-    rate, own = (run.operations() * run.global_batch / seconds / run.ngpus / 1e12 for seconds in (run.seconds(found), found["step_s"]))
+    rate, own = (run.operations() * run.global_batch / seconds / run.ngpus / 1e12 for seconds in (run.seconds(found, micro), found["step_s"]))
     return Estimate(rate, own, gib, found["memory"] / 2**30, gib <= found["device_memory"] / 2**30, seconds, words)
 
 
@@ -314,8 +382,9 @@ def estimate(given, row):
     with tempfile.TemporaryDirectory() as directory:
         try:
             run, path = Run(row), os.path.join(directory, "config.json")
-            with open(path, "w", encoding="ascii") as file:
-                json.dump(run.configuration(), file)
+            for name, content in (("config.json", run.configuration()), ("stages.json", run.stages())):
+                with open(os.path.join(directory, name), "w", encoding="ascii") as file:
+                    json.dump(content, file)
             found = fastest(given, path, run)
             if given.search and found.fits:
                 better = ask(given, path, run, run.search())
@@ -404,7 +473,7 @@ def write_page(path, every):
     with open(path, "w", encoding="ascii") as file:
         file.write(PAGE.format(
             table=table_of(every, dense), empty="\n".join(f"| {count} | {reason} |" for reason, count in reasons.most_common()), oom=oom, slow=slow,
-            behaviours="\n".join(f"| {b.words.replace('|', ', ') or 'others'} | {b.what} | {b.attention} | {b.exchanges:g} | {b.scores} | {b.logits} | {b.between} | {b.units} |"
+            behaviours="\n".join(f"| {' | '.join([b.words.replace('|', ', ') or 'others', *map(str, b[1:7]), 'layers' if b.equal else 'times', *map(str, b[8:])])} |"
                                  for b in BEHAVIOURS),
             errors="\n".join(f"| {name} | {rates(runs)} |" for name, runs in lines), dense=as_planned[0], every=as_planned[1], fitted=FITTED,
             memory=of_ten(pairs_of(every, "mem_gb", lambda found: found.planned_gib)).replace(" | ", " and ")))
@@ -449,25 +518,41 @@ How rows are expressed where words differ:
 The plan's estimate is of rankc's program: the parts of its step, computing, communicating and waiting. A framework's step is the sum of
 the same parts, of which some take so many times as long; its memory has parts that rankc's program has not:
 
-| source | behaviour | attention | exchanges that nothing hides | bytes of a score | of a logit, more | between layers | units |
-|---|---|---|---|---|---|---|---|
+| source | behaviour | attention | exchanges that nothing hides | bytes of a gradient that ZeRO 3 scatters | gathers of a layer | adding gradients | equal stages | bytes of a score | of a logit, more | between layers | units |
+|---|---|---|---|---|---|---|---|---|---|---|---|
 {behaviours}
 
-Kernels, times as long as in the plan: products 1.05 on A100 and 1.15 on H100 and H200, whose clocks fall under load; FlashAttention 2
-1.8 and 1.5, with a bias of positions (alibi) 1.3 and 2.2; cuDNN's attention 0.6 on Blackwell. Where attention is not fused, its scores
-pass through memory 10 times in 16 bits, 1.4 times that if they are recomputed. From 32,768 positions on rankc computes gradients of
-attention with kernels of its own, which take twice a library's time.
+Kernels, times as long as in the plan: products 1.08 on V100 and A100 and 1.15 on H100 and H200, whose clocks fall under load; FlashAttention 2
+1.8 and 1.5, with a bias of positions (alibi) 1.3 and 2.2; on Blackwell, for which it has no kernels of its own, 2.7: as fast as on H100.
+FlashAttention 3 and 4 reach 447 TFLOP/s of a step on H200 and 834 on B200 (stas00/ml-engineering), 0.8 and 0.87 times the plan's time;
+cuDNN's attention is taken as FlashAttention 3 on Hopper, and as 0.6 times on Blackwell. Where attention is not fused, its scores
+pass through memory 10 times in 16 bits, 1.4 times that if they are recomputed. rankc computes the gradients of attention with kernels
+of its own where its library would need more than 1 GiB for the heads that share keys; these take twice a library's time.
+
+- *Adding gradients*: Megatron's products add to the sums of gradients (wgrad_gemm_accum_fp32, `gradient_accumulation_fusion`). rankc
+  writes a gradient in 16 bits and then adds it, which moves 10 bytes for each parameter and micro-batch: a tenth of the steps of
+  Zero-bubble with 1,024 tokens in a micro-batch. The plan says how long that takes (`adding_gradients_s`), and it is left out.
+- *Equal stages*: Megatron and torchtitan give stages equally many layers, rankc equal times; the plan is asked for with `--refine`. Where layers do
+  not divide, embedding and head count as a layer each, as with `account_for_embedding_in_pipeline_split` and in Zero-bubble.
+- *Scatters and gathers* of ZeRO 3: NCCL's rings take a hop after the other, 3.4 microseconds inside a node and 14 between nodes
+  (tuning.cc), for three collectives of each gather. DeepSpeed gathers four products of a layer one by one, FSDP a layer.
+- torchtitan with 8-bit floats gathers parameters and activations in 8 bits, a quarter less than the plan exchanges; scales of rows
+  make its products twice as long; with stages, parameters stay gathered through a step (`reshard_after_forward=not pp_enabled`), which is ZeRO 1 here;
+  its selective recomputation repeats every second product of a layer, whose results are not kept (parallelize_llama.py).
 
 Memory is that of the plan, and what a framework keeps besides:
 
 - *Bytes of a score* that attention keeps where it is not fused: probabilities in 16 bits, and with dropout its result and mask. They are
   kept of every layer and micro-batch on its way, or of one layer where all is recomputed.
 - *Of a logit, more*: a loss that is not fused has copies of the logits in f32: cast, shifted, their softmax, and the gradients of each.
-- *Between layers*: bytes of what is kept there where all is recomputed. rankc's `--amp` keeps 4, as PyTorch's autocast does.
+  torchtitan's has its softmax, the gradients of that and of the logits, 12 bytes of which the plan has 2.
+- *Between layers*: bytes of what is kept there where all is recomputed. rankc's `--amp` keeps 4, as PyTorch's autocast does; FSDP2 and
+  Megatron cast the model and keep 2.
+- Of interleaved stages, rankc has slots for the most activations that each chunk keeps, and PyTorch allocates what is kept at a time.
 - *Units* of PyTorch's FSDP that are whole at once, in f32, with the gradient of one, and with the tables outside of layers and theirs.
 
 These follow from what the frameworks do. The bytes of a logit and the units were chosen with ATorch's four rows in view, and FlashAttention
-of VocabularyParallelism from the memory of its rows; nothing else was fitted to memory. Of the plan as it is, the error of memory is {memory}.
+of VocabularyParallelism from the memory of its rows (its pretrain_gpt.sh has --use-flash-attn); nothing else was fitted to memory. Of the plan as it is, the error of memory is {memory}.
 
 The constants of time were fitted to the dense rows with at most {fitted} layers times stages, and rounded; the others were looked at afterwards.
 Errors of TFLOP/s:
@@ -481,15 +566,11 @@ Of the plan as it is they are {dense} for dense models, and {every} for all. Of 
 
 What is not expressed:
 
-- Products of Megatron that add to the sums of gradients. rankc computes a gradient in 16 bits and then adds it, which moves 12 bytes for
-  each parameter and micro-batch. Most of the other rows have stages and small micro-batches, where this counts most; what part of their
-  error it is was not measured.
-- ZeRO-3 over hundreds of ranks without tensor parallelism (SC21, DeepSpeed on Azure): published runs are slower than gathers of large
-  messages are.
+- ZeRO-3 of 2021 (SC21): its gathers copied each parameter and hid nothing (DeepSpeed, pull request 1188); four rows are up to 2.3 times as fast here.
+- One row of VocabularyParallelism, whose step is 1.5 times what its own measured stages take ([stage-times.md](stage-times.md)).
 - Recipes of Megatron-Bridge recompute or offload more than their rows say; as the rows are, the largest need more memory than the device
   has. MXFP8 and whole-tensor scales cost different kernels.
-- PyTorch reports memory that its allocator has reserved, which is more than what is live: most of torchtitan's rows lack 5 to 20 GiB.
-  Those with 32,768 tokens a rank lack 38 GiB, as much as copies of the logits in f32 have; those with fewer tokens do not lack these.
+- PyTorch reports memory that its allocator has reserved, which is more than what is live.
 - Networks are those of the machine, also where a row states its own.
 """
 

@@ -367,9 +367,10 @@ struct estimate estimate_step(const struct rankplan *planned, const struct machi
         }
         const double exposed = once.begun - machine_hidden(machine, repeated.computing, once.begun);
         const double moving = overlaps ? timeline.moving[c] : 0;
-        const double step = walk_of(graph, &timeline) + length_of(&once) + exposed;
-        if (step <= longest) continue;
-        longest = estimate.step = step;
+        const double working = length_of(&once) + exposed + micro_batches * length_of(&repeated);
+        estimate.step = fmax(estimate.step, walk_of(graph, &timeline) + length_of(&once) + exposed);
+        if (working <= longest) continue;
+        longest = working;
         estimate.updating = once.computing, estimate.summing = once.communicating + exposed;
         estimate.summing_hidden = once.begun - exposed;
         estimate.computing = once.computing + micro_batches * repeated.computing;
@@ -377,8 +378,8 @@ struct estimate estimate_step(const struct rankplan *planned, const struct machi
             estimate.by_part[p] = once.by_part[p] + micro_batches * repeated.by_part[p];
         estimate.communicating = once.communicating + exposed + micro_batches * repeated.communicating + moving;
         estimate.hidden = estimate.summing_hidden + micro_batches * repeated.hidden;
-        estimate.waiting = fmax(0, step - estimate.computing - estimate.communicating); /* rounding */
     }
+    estimate.waiting = fmax(0, estimate.step - estimate.computing - estimate.communicating); /* rounding */
     correct(&estimate, machine->correction);
     estimate.bubble = coordinates > 1 ? timeline_bubble(&timeline, coordinates) : 0;
     const struct kernel_work forward = forward_products(graph);

@@ -90,6 +90,20 @@ def spellings(published):
     assert len({tuple(list(r.values())[1:]) for r in rows}) == 1 and rows[0]["fits"] == "1", (rows, said)
 
 
+def frameworks(published):
+    """Of the same plan: Megatron's stages have equally many layers, so that the one with a large vocabulary is waited for (the paper
+    arXiv 2411.05288 names this); its products add to sums of gradients, which saves the most where micro-batches are small."""
+    stages = {"pp": 8, "dp": 1, "schedule": "1F1B", "precision": "bf16", "seq": 2048, "global_batch": 32}
+    small = {"precision": "bf16", "global_batch": 64, "ngpus": 1, "dp": 1, "seq": 512}
+    narrow, wide = (row(source=source, **{**stages, "vocab": vocab}) for source, vocab in (("Megatron-Bridge", 1024), ("Megatron-Bridge", 256000)))
+    free = [dict(r, source="x") for r in (narrow, wide)]
+    rates = [float(r["tflops_per_gpu"]) for r in published(narrow, wide, *free, *(row(source=s, **small, microbatch=m) for m in (1, 32)
+                                                                               for s in ("Megatron-Bridge", "x")))[0]]
+    print("TFLOP/s:", rates)
+    assert rates[1] / rates[0] < 0.8 * rates[3] / rates[2], rates
+    assert rates[4] / rates[5] > 1.1 * rates[6] / rates[7], rates
+
+
 def main():
     parser = parser_of(__doc__)
     parser.add_argument("--script", required=True)
@@ -98,6 +112,7 @@ def main():
     operations(published)
     empty(published)
     spellings(published)
+    frameworks(published)
 
 
 if __name__ == "__main__":

@@ -328,6 +328,15 @@ static struct pricing pricing_of(const struct kernel *kernel) {
     return (struct pricing){.kernel = kernel, .graph = kernel->graph, .node = kernel->node, .machine = kernel->machine};
 }
 
+/* True for OP_Accumulate, alone or fused with the cast before it: no other node of a micro-batch's backward phase reads
+ * a state. */
+static bool adds_gradient(const struct graph *graph, const struct node *node) {
+    bool reads = false;
+    for (int k = 0; k < node->ninputs; k++)
+        reads = reads || (node->inputs[k] >= 0 && graph->tensors.at[node->inputs[k]].kind == TENSOR_STATE);
+    return reads && node->phase > PHASE_FORWARD && node->phase < PHASE_REDUCE;
+}
+
 struct kernel_work kernel_work(const struct kernel *kernel) {
     const struct machine *machine = kernel->machine;
     const struct node *node = kernel->node;
@@ -351,7 +360,10 @@ struct kernel_work kernel_work(const struct kernel *kernel) {
     work.seconds = hidden ? fmax(arithmetic, moving) : arithmetic + moving;
     work.launching = runs_of(&p) * machine->launch;
     work.seconds += work.launching;
-    work.part = op_is_attention(node->op) ? KERNEL_ATTENTION : product ? KERNEL_PRODUCT : KERNEL_OTHER;
+    work.part = op_is_attention(node->op)            ? KERNEL_ATTENTION
+                : product                            ? KERNEL_PRODUCT
+                : adds_gradient(kernel->graph, node) ? KERNEL_ADD
+                                                     : KERNEL_OTHER;
     return work;
 }
 

@@ -33,8 +33,9 @@ struct kernel_memory {
     double (*byte_seconds)(const struct kernel *kernel, int tensor, double touched, double distant);
 };
 
-/* What the seconds of kernels are for: matrix products and convolutions, attention, all else, and starting them. */
-enum kernel_part { KERNEL_PRODUCT, KERNEL_ATTENTION, KERNEL_OTHER, KERNEL_LAUNCH, KERNEL_PARTS };
+/* What the seconds of kernels are for: matrix products and convolutions, attention, adding a micro-batch's gradients to
+ * those of earlier ones, all else, and starting them. */
+enum kernel_part { KERNEL_PRODUCT, KERNEL_ATTENTION, KERNEL_ADD, KERNEL_OTHER, KERNEL_LAUNCH, KERNEL_PARTS };
 
 struct kernel_work {
     double flops, causal_flops; /* of a product, else 0 */
