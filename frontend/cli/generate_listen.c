@@ -4,14 +4,14 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
-#include <pthread.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
+
+#include "runtime/base/thread/quiet.h"
 
 struct listener {
     struct cli *cli;
@@ -99,16 +99,6 @@ static void *listen_to_rank(void *argument) {
     return NULL;
 }
 
-/* Signals are for the thread that launches the ranks. */
-static int start_thread(struct listener *listener) {
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    const int error = pthread_create(&listener->thread, NULL, listen_to_rank, listener);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    return error;
-}
-
 int listener_open(struct listener **out, const char *path, listen_step *step, bool answers, void *context,
                   struct cli *cli) {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
@@ -117,7 +107,8 @@ int listener_open(struct listener **out, const char *path, listen_step *step, bo
     listener->socket = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
     if (strlen(path) < sizeof address.sun_path) memcpy(address.sun_path, path, strlen(path) + 1);
     if (listener->socket >= 0 && bind(listener->socket, (struct sockaddr *)&address, sizeof address) == 0 &&
-        listen(listener->socket, 1) == 0 && pipe2(listener->wake, O_CLOEXEC) == 0 && !start_thread(listener))
+        listen(listener->socket, 1) == 0 && pipe2(listener->wake, O_CLOEXEC) == 0 &&
+        !rt_thread_start_quiet(&listener->thread, listen_to_rank, listener))
         return 0;
     diag_errno(cli->diags, 611, NULL, "create", path);
     for (int i = 0; i < 2; i++)

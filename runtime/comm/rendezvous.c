@@ -1,14 +1,13 @@
 #include "comm/rendezvous_private.h"
 
 #include "base/thread/clock.h"
+#include "base/thread/quiet.h"
 #include "comm/comm_shared.h"
 #include "comm/memory.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
-#include <pthread.h>
-#include <signal.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -150,22 +149,12 @@ static void *watch(void *argument) {
     return NULL;
 }
 
-/* The watching thread blocks all signals, so that the program's own threads receive them. */
-static int start_thread(struct rt_meeting *meeting) {
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    const int error = pthread_create(&meeting->thread, NULL, watch, meeting);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    return error;
-}
-
 int rt_meeting_watch(struct rt *rt, void *segment) {
     struct rt_meeting *meeting = rt->internal->meeting;
     meeting->wake = eventfd(0, EFD_CLOEXEC);
     int error = meeting->wake < 0 ? errno : 0;
     meeting->segment = segment;
-    if (!error) error = start_thread(meeting);
+    if (!error) error = rt_thread_start_quiet(&meeting->thread, watch, meeting);
     if (!error) return RT_OK;
     meeting->segment = NULL;
     return rt_fail_code(rt, RT_ERROR_SYSTEM, RT_CODE_SEGMENT, "cannot watch the other ranks: %s", strerror(error));

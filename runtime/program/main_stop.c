@@ -12,10 +12,10 @@
  * three times the longest step so far, and than STOP_MS, or --stall-timeout if that is less. */
 #include "program/main.h"
 
+#include "base/thread/quiet.h"
 #include "comm/comm_shared.h"
 #include "comm/mpi_library.h"
 
-#include <pthread.h>
 #include <semaphore.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -86,14 +86,10 @@ static void *watch(void *argument) {
 /* The thread takes no signals. A process has one, also for ranks that are threads; without it a second signal is
  * needed. */
 void stop_after_steps(struct job *job) {
-    sigset_t all, before;
     pthread_t thread;
     stop_allow(job, 0);
     if (atomic_exchange(&training, true)) return;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    if (pthread_create(&thread, NULL, watch, job) == 0) pthread_detach(thread);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (rt_thread_start_quiet(&thread, watch, job) == 0) pthread_detach(thread);
 }
 
 void stop_ends(void) {

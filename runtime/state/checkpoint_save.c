@@ -9,10 +9,9 @@
 #include "base/io/file.h"
 #include "base/io/progress.h"
 #include "base/io/saved_write.h"
+#include "base/thread/quiet.h"
 
 #include <errno.h>
-#include <pthread.h>
-#include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -415,13 +414,9 @@ static void *write_files(void *saving) {
 
 /* Starts the thread, which takes no signals. */
 static int start_writer(struct saving *s) {
-    sigset_t all, before;
-    sigfillset(&all);
     for (int k = 0; k < RT_SAVED_KINDS; k++)
         RT_TRY(checkpoint_file(s->rt, &s->path[k], &s->writing, (enum rt_saved_kind)k, s->rt->shard));
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    const int error = pthread_create(&s->writer, NULL, write_files, s);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    const int error = rt_thread_start_quiet(&s->writer, write_files, s);
     if (error) return rt_fail_code(s->rt, RT_ERROR_SYSTEM, RT_CODE_WRITE, "cannot start a thread: %s", strerror(error));
     s->writes = true;
     return RT_OK;

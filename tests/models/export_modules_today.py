@@ -9,7 +9,6 @@ unless those would take a minute to run; images are small. It needs what export_
 for 0.29).
 """
 
-import numpy
 import torch
 import torchvision
 from torch import nn

@@ -22,7 +22,7 @@ import warnings
 
 import backend
 from backend import Outcome, Test, error_of, is_tensor, said_by
-from rankc_test import Failed, needed, parser_of
+from rankc_test import needed, parser_of
 
 with needed():
     import numpy as np

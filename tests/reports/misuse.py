@@ -1,5 +1,4 @@
 """Reports of misuse, of hostile files and of machines that fail."""
-import ctypes
 import os
 import re
 import shlex

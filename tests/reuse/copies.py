@@ -13,8 +13,7 @@ import struct
 
 import numpy
 
-from harness import (HERE, MODELS, compile_command, dims_of, expect, flip_bit, instance, leftovers, manifest_of, parse, plan_of, rankc, snapshot,
-                     sweep)
+from harness import HERE, MODELS, compile_command, dims_of, expect, flip_bit, instance, manifest_of, parse, plan_of, rankc, snapshot, sweep
 
 TRAINING = os.path.join(os.path.dirname(HERE), "training")
 PLANS = ["one", "tp2", "tp3", "pp2", "tp2data2", "dp2"]

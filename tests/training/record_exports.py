@@ -19,7 +19,6 @@ import pathlib
 import warnings
 from typing import Callable, NamedTuple
 
-import numpy
 import onnx
 import torch
 from torch import nn
