@@ -480,10 +480,18 @@ static int64_t quotient(struct open_sizes *open, int64_t a, int64_t b) {
 int64_t open_quotient(struct open_sizes *open, int64_t a, int64_t b) {
     if (b == 1 || !either_is(open, a, b)) return floor_of(a, b);
     if (!open_is(open, b)) return quotient(open, a, b);
+    if (open_most(open, a) < 0) return open_sum(open, -1, -open_quotient(open, open_sum(open, -a, -1), b));
+    if (open_least(open, a) < 0) open->spoiled = true; /* as in note_quotient */
     return a % b ? note(open, OPEN_QUOTIENT, a, b, a / b) : a / b;
 }
 
+/* Generated code's rest has the sign of the dividend, so that is made positive. */
 int64_t open_rest(struct open_sizes *open, int64_t a, int64_t b) {
+    if (a == 0) return 0;
+    const int64_t least = open && either_is(open, a, b) ? open_least(open, a) : 0;
+    if (least < 0 && !open_is(open, b)) return open_rest(open, open_sum(open, a, -floor_of(least, b) * b), b);
+    if (least < 0 && open_most(open, a) < 0)
+        return open_sum(open, open_sum(open, b, -1), -open_rest(open, open_sum(open, -a, -1), b));
     const int64_t rest = a - open_quotient(open, a, b) * b;
     return either_is(open, a, b) ? note(open, OPEN_REST, a, b, rest) : rest;
 }

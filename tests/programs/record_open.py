@@ -50,10 +50,12 @@ images (float[batch, 2, height, width] x, float[batch, 2, 3] theta, float[batch,
 }
 """
 
-# Numbers that exporters compute from a size: ranges that count down, also from floats and from a negative size, and a size rounded up.
+# Numbers that exporters compute from a size: ranges that count down, also from floats and from a negative size, a size rounded up,
+# rests of negative numbers, as torch.roll has them.
 NUMBERS = """
 <ir_version: 10, opset_import: ["": 20]>
-numbers (float[batch, length] x) => (int64[] down, int64[] in_threes, int64[] between, int64[] even, int64[] thirds, float[] resized, float[] farther)
+numbers (float[batch, length] x) => (int64[] down, int64[] in_threes, int64[] between, int64[] even, int64[] thirds, float[] resized, float[] farther,
+        float[] turned, int64[] rest, int64[] rest_of_square)
 <int64 zero = {0}, int64 one = {1}, int64 less = {-1}, int64 three = {3}, int64 threes = {-3}, float two = {2}, float negative = {-1},
  int64[1] all = {-1}, int64[1] zero_list = {0}, int64[1] one_list = {1}, int64[4] image = {1, 1, -1, 1}, int64[3] planes = {1, 1, 1}>
 {
@@ -86,6 +88,16 @@ numbers (float[batch, length] x) => (int64[] down, int64[] in_threes, int64[] be
     ones = Slice (planes, zero_list, one_list)
     to = Concat <axis = 0> (ones, ones, tall, ones)
     resized = Resize <mode = "linear"> (column, , , to)
+    list = Reshape (length, all)
+    last = Reshape (less, all)
+    at = Mod (last, list)
+    end = Slice (x, at, list, one_list)
+    begin = Slice (x, zero_list, at, one_list)
+    turned = Concat <axis = 1> (end, begin)
+    rest = Mod (back, three)
+    square = Mul (length, length)
+    under = Sub (three, square)
+    rest_of_square = Mod (under, three)
 }
 """
 
