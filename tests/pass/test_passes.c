@@ -65,34 +65,22 @@ static void take_words(struct told *told, struct arena *arena, const char *at, c
     }
 }
 
-static struct annotated_node *annotated_node(struct annotations *annotations, struct arena *arena, const char *name) {
-    for (int i = 0; i < annotations->nodes.n; i++)
-        if (strcmp(annotations->nodes.at[i].name, name) == 0) return &annotations->nodes.at[i];
-    struct annotated_node node = {
-        .name = arena_strdup(arena, name), .stage = ANNOTATED_NO_STAGE, .coordinate = ANNOTATED_NO_STAGE};
-    VEC_PUSH(arena, &annotations->nodes, node);
-    return &annotations->nodes.at[annotations->nodes.n - 1];
-}
-
-static struct annotated_tensor *annotated_tensor(struct annotated_node *node, struct arena *arena, const char *name) {
-    for (int i = 0; i < node->tensors.n; i++)
-        if (strcmp(node->tensors.at[i].name, name) == 0) return &node->tensors.at[i];
-    VEC_PUSH(arena, &node->tensors, (struct annotated_tensor){.name = arena_strdup(arena, name)});
-    return &node->tensors.at[node->tensors.n - 1];
-}
-
 /* "NODE TENSOR DIM AXIS [BLOCKS PIECES]", "NODE TENSOR whole" or "NODE stage STAGE COORDINATE"; AXIS is an index. */
 static void take_annotation(struct annotations *annotations, struct arena *arena, const char *line) {
     char node[64], tensor[64], word[64];
     int a = 0, b = 1, c = 0, axis;
     if (sscanf(line, "%63s %63s %63s %d %d %d", node, tensor, word, &a, &b, &c) < 3)
         fail_msg("no annotation: %s", line);
-    struct annotated_node *entry = annotated_node(annotations, arena, node);
+    struct annotated_node *entry = annotations_node(annotations, arena_strdup(arena, node), arena);
     if (strcmp(tensor, "stage") == 0) {
         entry->stage = atoi(word), entry->coordinate = a;
         return;
     }
-    struct annotated_tensor *of = annotated_tensor(entry, arena, tensor);
+    struct annotated_tensor *of = annotated_tensor(entry, tensor);
+    if (!of) {
+        VEC_PUSH(arena, &entry->tensors, (struct annotated_tensor){.name = arena_strdup(arena, tensor)});
+        of = annotated_tensor(entry, tensor);
+    }
     axis = a;
     if (strcmp(word, "whole") != 0) of->cut[of->ncuts++] = (struct annotated_cut){axis, atoi(word), b, c, 1};
 }

@@ -4,7 +4,7 @@
 #include "frontend/driver/annotations/annotations.h"
 #include "ir/base/map.h"
 
-enum { MOST_ERRORS = 20 };
+enum { MOST_ERRORS = 20, MOST_NAME = 40 /* of an axis */ };
 
 struct reader {
     struct annotations *annotations;
@@ -42,59 +42,48 @@ static int refuse_mesh(const struct reader *r, const char *why) {
         r->diags, "name devices by their coordinates, such as \"tensor=0,pipeline=1\"; the first axis is the fastest");
 }
 
-/* Adds the axis of "NAME=COORDINATE", of the last device. */
-static bool add_axis(struct mesh *mesh, const char *text, size_t length, struct arena *arena) {
-    const char *equals = memchr(text, '=', length);
-    const size_t named = equals ? (size_t)(equals - text) : 0;
-    char *end;
-    if (!named || named > 40) return false;
-    const char *name = arena_copy(arena, text, named), *number = arena_copy(arena, equals + 1, length - named - 1);
-    const long coordinate = strtol(number, &end, 10);
-    if (*number < '0' || *number > '9' || *end || coordinate >= RT_MAX_RANKS) return false;
-    const struct rt_mesh_axis axis = {.size = (int)coordinate + 1};
-    return !mesh_take_axis(mesh, name, &axis);
-}
-
-/* The coordinate on the axis that the name of a device says; 0 if it says none. */
-static int named_coordinate(const char *device, const char *axis) {
-    const size_t length = strlen(axis);
-    for (const char *at = device; at; at = strchr(at, ',')) {
-        at += *at == ',';
-        if (strncmp(at, axis, length) == 0 && at[length] == '=') return (int)strtol(at + length + 1, NULL, 10);
+/* Reads "NAME=COORDINATE,..": adds axes that the mesh lacks, with size 1. False: it is no such name. */
+static bool read_name(const char *name, struct mesh *mesh, int at[RT_MAX_AXES], struct arena *arena) {
+    for (char *text = arena_strdup(arena, name), *next; text; text = next) {
+        char *equals = strchr(text, '='), *end = text;
+        if ((next = strchr(text, ','))) *next++ = 0;
+        const bool digits = equals > text && equals <= text + MOST_NAME && equals[1] >= '0' && equals[1] <= '9';
+        const long coordinate = digits ? strtol(equals + 1, &end, 10) : RT_MAX_RANKS;
+        if (coordinate >= RT_MAX_RANKS || *end) return false;
+        *equals = 0;
+        if (mesh_axis_by_name(mesh, text) < 0 && mesh_take_axis(mesh, text, &(struct rt_mesh_axis){.size = 1}))
+            return false;
+        at[mesh_axis_by_name(mesh, text)] = (int)coordinate;
     }
-    return 0;
+    return true;
 }
 
-/* Where the last device, of the last stage, has coordinate 0: finds the axis' size, and the stages that have it. */
-static void find_stages(const Onnx__DeviceConfigurationProto *configuration, struct mesh *mesh, int axis) {
-    const int pipeline = mesh_pipeline_axis(mesh);
-    int first = RT_MAX_RANKS, end = 0, stages = 0;
-    for (size_t d = 0; d < configuration->n_device && pipeline >= 0 && axis != pipeline; d++) {
-        const int coordinate = named_coordinate(configuration->device[d], mesh->axis[axis].name);
-        const int stage = named_coordinate(configuration->device[d], axis_rows[AXIS_PIPELINE].name);
-        if (stage >= stages) stages = stage + 1;
-        if (coordinate >= mesh->axis[axis].size && coordinate < RT_MAX_RANKS) mesh->axis[axis].size = coordinate + 1;
-        if (coordinate < 1) continue;
-        if (stage < first) first = stage;
-        if (stage >= end) end = stage + 1;
-    }
-    if (end > first && end - first < stages) mesh->axis[axis].first = first, mesh->axis[axis].end = end;
-}
-
-/* The mesh that names of devices say. False: they say none. */
+/* The mesh that names of devices say, the last of which is of the last stage. An axis belongs to the stages in which
+ * coordinates on it are above 0. False: they say none. */
 static bool mesh_of_names(const struct reader *r, struct mesh *mesh) {
     const Onnx__DeviceConfigurationProto *configuration = r->configuration;
     struct arena *arena = r->model->arena;
     const size_t n = configuration->n_device;
     *mesh = (struct mesh){0};
-    if (!n || n != (size_t)configuration->num_devices) return false;
-    for (const char *at = configuration->device[n - 1]; at;) {
-        const size_t length = strcspn(at, ",");
-        if (!add_axis(mesh, at, length, arena)) return false;
-        at = at[length] ? at + length + 1 : NULL;
+    bool all = n && n == (size_t)configuration->num_devices;
+    for (size_t d = n; d-- > 0 && all;) {
+        int at[RT_MAX_AXES] = {0};
+        int64_t product = 1;
+        all = read_name(configuration->device[d], mesh, at, arena);
+        const int pipeline = mesh_pipeline_axis(mesh), stage = pipeline < 0 ? 0 : at[pipeline];
+        for (int a = 0; a < mesh->naxes && all; a++) {
+            struct mesh_axis *axis = &mesh->axis[a];
+            if (at[a] >= axis->size) axis->size = at[a] + 1;
+            if (at[a] && (!axis->end || stage < axis->first)) axis->first = stage;
+            if (at[a] && stage >= axis->end) axis->end = stage + 1;
+            all = (product *= axis->size) <= RT_MAX_RANKS;
+        }
     }
-    for (int a = 0; a < mesh->naxes; a++) find_stages(configuration, mesh, a);
-    bool all = mesh_product(mesh) <= RT_MAX_RANKS && !mesh_refused(mesh) && (size_t)mesh_size(mesh) == n;
+    const int pipeline = mesh_pipeline_axis(mesh), stages = pipeline < 0 ? 1 : mesh->axis[pipeline].size;
+    for (int a = 0; a < mesh->naxes; a++)
+        if (a == pipeline || mesh->axis[a].end - mesh->axis[a].first == stages)
+            mesh->axis[a].first = mesh->axis[a].end = 0;
+    all = all && !mesh_refused(mesh) && (size_t)mesh_size(mesh) == n;
     for (size_t d = 0; d < n && all; d++) all = strcmp(configuration->device[d], device_name(mesh, (int)d, arena)) == 0;
     return all;
 }
@@ -118,11 +107,8 @@ static int default_mesh(const struct reader *r, struct mesh *mesh) {
     }
     if (devices % stages) return refuse_mesh(r, "its devices do not divide among its pipeline stages");
     *mesh = (struct mesh){0};
-    mesh->axis[mesh->naxes].name = axis_rows[AXIS_TENSOR].name;
-    mesh->axis[mesh->naxes++].size = devices / stages;
-    if (stages == 1) return 0;
-    mesh->axis[mesh->naxes].name = axis_rows[AXIS_PIPELINE].name;
-    mesh->axis[mesh->naxes++].size = stages;
+    mesh_add_axis(mesh, axis_rows[AXIS_TENSOR].name, &(struct rt_mesh_axis){.size = devices / stages});
+    if (stages > 1) mesh_add_axis(mesh, axis_rows[AXIS_PIPELINE].name, &(struct rt_mesh_axis){.size = stages});
     return 0;
 }
 
@@ -281,18 +267,17 @@ static bool has_value(const Onnx__NodeProto *node, const char *name) {
 /* Names of values and nodes are those of the model's tree, which the arena owns. */
 static int read_node(struct reader *r, const Onnx__NodeProto *proto, const char *name) {
     const Onnx__NodeDeviceConfigurationProto *given = annotation_of(r, proto);
-    struct annotated_node node = {.name = name, .stage = ANNOTATED_NO_STAGE, .coordinate = ANNOTATED_NO_STAGE};
     if (!given) return 0;
-    if (given->has_pipeline_stage) node.stage = given->pipeline_stage;
-    if (node.stage < ANNOTATED_NO_STAGE || (given->has_pipeline_stage && node.stage < 0))
-        return diag_error(r->diags, 435, EXIT_MALFORMED, r->where, "the node has the pipeline stage %d", node.stage);
+    struct annotated_node *node = annotations_node(r->annotations, name, r->model->arena);
+    if (given->has_pipeline_stage) node->stage = given->pipeline_stage;
+    if (given->has_pipeline_stage && node->stage < 0)
+        return diag_error(r->diags, 435, EXIT_MALFORMED, r->where, "the node has the pipeline stage %d", node->stage);
     for (size_t i = 0; i < given->n_sharding_spec; i++) {
         const Onnx__ShardingSpecProto *spec = given->sharding_spec[i];
         if (!has_value(proto, onnx_text(spec->tensor_name)))
             return refuse(r, spec, "is of no input or output of the node");
-        if (read_tensor(r, spec, &node) < 0) return -1;
+        if (read_tensor(r, spec, node) < 0) return -1;
     }
-    VEC_PUSH(r->model->arena, &r->annotations->nodes, node);
     return 0;
 }
 

@@ -13,47 +13,22 @@ struct writer {
     const struct annotations *annotations;
     struct onnx_model *model;
     struct arena *arena;
-    struct map tensors; /* "node\ntensor" -> index in `found` */
-    VEC(const struct annotated_tensor *) found;
-    struct map nodes;  /* node name -> index in annotations->nodes */
     struct map stages; /* value name -> stage of the node that computes it */
     struct map count;  /* node name -> nodes of that name */
 };
 
-static const char *key_of(struct arena *arena, const char *node, const char *tensor) {
-    return arena_printf(arena, "%s\n%s", node, tensor);
-}
+/* A node of the model. */
+struct described {
+    const Onnx__NodeProto *node;
+    const struct annotated_node *entry; /* NULL: rankc has no such node */
+    int stage;                          /* -1: the mesh has no stages */
+};
 
 static struct onnx_message pack(struct arena *arena, const ProtobufCMessage *message) {
     const size_t count = protobuf_c_message_get_packed_size(message);
     unsigned char *bytes = ARENA_ARRAY(arena, unsigned char, count + 1);
     protobuf_c_message_pack(message, bytes);
     return (struct onnx_message){bytes, count};
-}
-
-/* A node of the model that rankc computes as several nodes, such as Gemm, can have one stage only: that of the last. */
-static void index_node(struct writer *w, int index, struct diags *diags) {
-    const struct annotated_node *all = w->annotations->nodes.at, *node = &all[index];
-    const int have = map_find(&w->nodes, node->name);
-    map_set(&w->nodes, node->name, index);
-    if (have >= 0 && all[have].stage != node->stage)
-        diag_remark(diags, w->model->place,
-                    "node %s begins in pipeline stage %d and ends in stage %d; it is annotated with %d",
-                    diag_quote(diags, node->name), all[have].stage, node->stage, node->stage);
-}
-
-/* Of several operands of that name at a node, such as both inputs of x * x, the first that is divided counts. */
-static void index_annotations(struct writer *w, struct diags *diags) {
-    VEC_EACH(&w->annotations->nodes, i, const struct annotated_node *node) {
-        index_node(w, i, diags);
-        VEC_EACH(&node->tensors, t, const struct annotated_tensor *tensor) {
-            const char *key = key_of(w->arena, node->name, tensor->name);
-            const int have = map_find(&w->tensors, key);
-            if (have >= 0 && (w->found.at[have]->ncuts || !tensor->ncuts)) continue;
-            map_set(&w->tensors, key, w->found.n);
-            VEC_PUSH(w->arena, &w->found, tensor);
-        }
-    }
 }
 
 static Onnx__SimpleShardedDimProto *simple_dim(struct arena *arena, int64_t extent, int64_t shards) {
@@ -117,74 +92,65 @@ static Onnx__ShardingSpecProto *sharding_of(const struct writer *w, const struct
     return out;
 }
 
-/* The stage of the node: of a node that rankc has none of, the last one that computes one of its inputs. */
-static int stage_of(const struct writer *w, const Onnx__NodeProto *node) {
-    const char *name = onnx_node_name(node, &w->count);
-    const int at = map_find(&w->nodes, name);
-    int stage = at < 0 ? 0 : w->annotations->nodes.at[at].stage;
-    for (size_t i = 0; i < node->n_input && at < 0; i++) {
+/* The stage of a node that rankc has none of is the last one that computes one of its inputs. */
+static struct described describe(struct writer *w, const Onnx__NodeProto *node) {
+    struct described out = {node, annotations_find(w->annotations, onnx_node_name(node, &w->count)), -1};
+    if (mesh_pipeline_axis(&w->annotations->mesh) < 0) return out;
+    out.stage = out.entry ? out.entry->stage : 0;
+    for (size_t i = 0; i < node->n_input && !out.entry; i++) {
         const int of_input = map_find(&w->stages, onnx_text(node->input[i]));
-        if (of_input > stage) stage = of_input;
+        if (of_input > out.stage) out.stage = of_input;
     }
-    return stage;
+    for (size_t i = 0; i < node->n_output; i++) map_set(&w->stages, onnx_text(node->output[i]), out.stage);
+    return out;
 }
 
 /* Lists the shardings of the tensors, once each. */
-static void add_shardings(const struct writer *w, const Onnx__NodeProto *node, char **names, size_t n,
+static void add_shardings(const struct writer *w, const struct annotated_node *entry, char **names, size_t n,
                           Onnx__NodeDeviceConfigurationProto *out) {
-    const char *name = onnx_node_name(node, &w->count);
-    const int entry = map_find(&w->nodes, name);
-    const int coordinate = entry < 0 ? 0 : w->annotations->nodes.at[entry].coordinate;
-    for (size_t i = 0; i < n; i++) {
-        const char *key = key_of(w->arena, name, onnx_text(names[i]));
-        const int at = map_find(&w->tensors, key);
-        bool listed = at < 0;
+    for (size_t i = 0; i < n && entry; i++) {
+        const struct annotated_tensor *tensor = annotated_tensor(entry, onnx_text(names[i]));
+        bool listed = !tensor;
         for (size_t k = 0; k < out->n_sharding_spec && !listed; k++)
             listed = strcmp(out->sharding_spec[k]->tensor_name, names[i]) == 0;
-        if (!listed) out->sharding_spec[out->n_sharding_spec++] = sharding_of(w, w->found.at[at], coordinate);
+        if (!listed) out->sharding_spec[out->n_sharding_spec++] = sharding_of(w, tensor, entry->coordinate);
     }
 }
 
-static struct onnx_message annotate_node(struct writer *w, const Onnx__NodeProto *node) {
+static struct onnx_message annotate_node(const struct writer *w, const struct described *of) {
     Onnx__NodeDeviceConfigurationProto out;
     onnx__node_device_configuration_proto__init(&out);
     out.configuration_id = ANNOTATIONS_CONFIGURATION;
-    out.sharding_spec = ARENA_ARRAY(w->arena, Onnx__ShardingSpecProto *, node->n_input + node->n_output + 1);
-    add_shardings(w, node, node->input, node->n_input, &out);
-    add_shardings(w, node, node->output, node->n_output, &out);
-    if (mesh_pipeline_axis(&w->annotations->mesh) >= 0) {
-        out.has_pipeline_stage = 1;
-        out.pipeline_stage = stage_of(w, node);
-        for (size_t i = 0; i < node->n_output; i++) map_set(&w->stages, onnx_text(node->output[i]), out.pipeline_stage);
-    }
+    out.sharding_spec = ARENA_ARRAY(w->arena, Onnx__ShardingSpecProto *, of->node->n_input + of->node->n_output + 1);
+    add_shardings(w, of->entry, of->node->input, of->node->n_input, &out);
+    add_shardings(w, of->entry, of->node->output, of->node->n_output, &out);
+    out.has_pipeline_stage = of->stage >= 0;
+    out.pipeline_stage = of->stage;
     if (!out.n_sharding_spec && !out.has_pipeline_stage) return (struct onnx_message){0};
     return pack(w->arena, &out.base);
 }
 
 /* "input 1 split in dimension 0 along tensor (2)" */
-static void note_splits(const struct writer *w, const Onnx__NodeProto *node, const char *what, char **names, size_t n,
-                        struct strbuf *note) {
-    for (size_t i = 0; i < n; i++) {
-        const char *key = key_of(w->arena, onnx_node_name(node, &w->count), onnx_text(names[i]));
-        const int at = map_find(&w->tensors, key);
-        for (int c = 0; at >= 0 && c < w->found.at[at]->ncuts; c++) {
-            const struct annotated_cut *cut = &w->found.at[at]->cut[c];
-            const struct mesh *mesh = &w->annotations->mesh;
+static void note_splits(const struct writer *w, const struct annotated_node *entry, const char *what, char **names,
+                        size_t n, struct strbuf *note) {
+    const struct mesh *mesh = &w->annotations->mesh;
+    for (size_t i = 0; i < n && entry; i++) {
+        const struct annotated_tensor *tensor = annotated_tensor(entry, onnx_text(names[i]));
+        for (int c = 0; tensor && c < tensor->ncuts; c++)
             strbuf_printf(note, "%s%s %d split in dimension %d along %s (%d)", note->length ? "; " : "", what, (int)i,
-                          cut->dim, mesh->axis[cut->axis].name, mesh->axis[cut->axis].size);
-        }
+                          tensor->cut[c].dim, mesh->axis[tensor->cut[c].axis].name,
+                          mesh->axis[tensor->cut[c].axis].size);
     }
 }
 
 /* The annotation of a node in words, as an entry of its metadata: viewers show that. */
-static struct onnx_message describe_node(const struct writer *w, const Onnx__NodeProto *node) {
-    const bool stages = mesh_pipeline_axis(&w->annotations->mesh) >= 0;
+static struct onnx_message note_node(const struct writer *w, const struct described *of) {
     Onnx__StringStringEntryProto out;
     struct strbuf note = {.arena = w->arena};
-    note_splits(w, node, "input", node->input, node->n_input, &note);
-    note_splits(w, node, "output", node->output, node->n_output, &note);
+    note_splits(w, of->entry, "input", of->node->input, of->node->n_input, &note);
+    note_splits(w, of->entry, "output", of->node->output, of->node->n_output, &note);
     if (!note.length) strbuf_puts(&note, "whole on every device");
-    if (stages) strbuf_printf(&note, "; pipeline stage %d", stage_of(w, node));
+    if (of->stage >= 0) strbuf_printf(&note, "; pipeline stage %d", of->stage);
     onnx__string_string_entry_proto__init(&out);
     out.key = ANNOTATIONS_CONFIGURATION;
     out.value = note.text;
@@ -260,13 +226,13 @@ static int annotations_write(const struct annotations *annotations, struct onnx_
     struct onnx_message *nodes = ARENA_ARRAY(w.arena, struct onnx_message, graph->n_node + 1),
                         *notes = ARENA_ARRAY(w.arena, struct onnx_message, graph->n_node + 1);
     if (place_data(model, path, w.arena, diags) < 0) return -1;
-    map_init(&w.tensors, w.arena), map_init(&w.nodes, w.arena), map_init(&w.stages, w.arena);
+    map_init(&w.stages, w.arena);
     onnx_count_names(graph, w.arena, &w.count);
-    index_annotations(&w, diags);
-    for (size_t i = 0; i < graph->n_node; i++)
-        nodes[onnx_node_index(model, graph->node[i], (int64_t)i)] = annotate_node(&w, graph->node[i]);
-    for (size_t i = 0; i < graph->n_node; i++)
-        notes[onnx_node_index(model, graph->node[i], (int64_t)i)] = describe_node(&w, graph->node[i]);
+    for (size_t i = 0; i < graph->n_node; i++) {
+        const int64_t at = onnx_node_index(model, graph->node[i], (int64_t)i);
+        const struct described described = describe(&w, graph->node[i]);
+        nodes[at] = annotate_node(&w, &described), notes[at] = note_node(&w, &described);
+    }
     const struct onnx_splice splice = {.configuration = ANNOTATIONS_CONFIGURATION,
                                        .ir_version = ANNOTATIONS_IR_VERSION,
                                        .added = configuration(&w),
@@ -276,7 +242,6 @@ static int annotations_write(const struct annotations *annotations, struct onnx_
 }
 
 int annotations_write_plan(const struct options *options, struct arena *arena, struct diags *diags) {
-    struct annotations annotations;
     struct diags quiet = {.arena = arena};
     struct job job = {.options = options, .arena = arena, .diags = &quiet};
     int status = job_read(&job);
@@ -286,8 +251,9 @@ int annotations_write_plan(const struct options *options, struct arena *arena, s
     const struct pass_context context = job_pass_context(&job);
     if (!status) status = pipeline_run(job.graph, &context, pass_find("policy"));
     if (!status) {
-        annotations_of_graph(&annotations, job.graph, arena);
+        struct annotations annotations = {.place = job.model->place, .mesh = job.graph->mesh};
         diags_init(&quiet, arena); /* remarks of the plan have been said */
+        annotations_of_graph(&annotations, job.graph, arena, &quiet);
         status = annotations_write(&annotations, job.model, options->onnx_out, &quiet);
     }
     diags_append(diags, &quiet);

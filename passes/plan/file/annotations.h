@@ -7,6 +7,7 @@
 #ifndef PASSES_PLAN_ANNOTATIONS_H
 #define PASSES_PLAN_ANNOTATIONS_H
 
+#include "ir/base/map.h"
 #include "ir/ir.h"
 
 /* The ranks along mesh axis `axis` divide dimension `dim`, which consists of `blocks` blocks of `pieces` pieces of
@@ -38,11 +39,21 @@ struct annotations {
     const char *place; /* model and configuration, for diagnostics */
     struct mesh mesh;
     VEC(struct annotated_node) nodes;
+    struct map index; /* of nodes, by name */
 };
 
-/* Annotations of the nodes of the forward phase, one entry for each, from the splits and stages that pass policy has
- * written to the graph. Operands that are read through windows or have a mirrored cut are left out: annotations
- * cannot say which parts ranks have. Memory is of `arena`, names are those of the graph. */
-void annotations_of_graph(struct annotations *annotations, const struct graph *graph, struct arena *arena);
+/* The node of that name, and the tensor of that name at a node; NULL: there is none. */
+struct annotated_node *annotations_find(const struct annotations *annotations, const char *name);
+struct annotated_tensor *annotated_tensor(const struct annotated_node *node, const char *name);
+
+/* The node of that name, which is kept; adds one without stage and tensors if there is none. */
+struct annotated_node *annotations_node(struct annotations *annotations, const char *name, struct arena *arena);
+
+/* Annotations of the nodes of the forward phase, from the splits and stages that pass policy has written to the graph.
+ * Several nodes that were one of the model have its annotation together: the stage of the last, which a remark says,
+ * and of operands of one name the first that is divided. Operands that are read through windows or have a mirrored cut
+ * are left out: annotations cannot say which parts ranks have. Memory is of `arena`, names are those of the graph. */
+void annotations_of_graph(struct annotations *annotations, const struct graph *graph, struct arena *arena,
+                          struct diags *diags);
 
 #endif

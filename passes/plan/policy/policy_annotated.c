@@ -5,8 +5,6 @@
  * nothing: the node reads a slice of it. A node stays whole along an axis if that is not decided by inputs, and all its
  * outputs are annotated and not divided along it. Splits of annotated nodes propagate to all others, such as those of
  * the backward phase. */
-#include <string.h>
-
 #include "ir/base/map.h"
 #include "passes/plan/file/annotations.h"
 #include "passes/plan/policy/policy.h"
@@ -25,24 +23,9 @@ struct annotated {
     const struct annotations *annotations;
     struct draft *draft;
     struct diags *diags;
-    struct map index;   /* node name -> index in annotations->nodes */
     struct map applied; /* addresses of the cuts that some node has */
     VEC(struct refusal) refused;
 };
-
-static const struct annotated_node *annotation_of(const struct annotated *a, int id) {
-    const char *name = a->graph->nodes.at[id].name;
-    const int at = map_find(&a->index, name);
-    return at < 0 ? NULL : &a->annotations->nodes.at[at];
-}
-
-/* The annotation of the tensor at the node; NULL: there is none. */
-static const struct annotated_tensor *annotation_at(const struct annotated *a, const struct annotated_node *entry,
-                                                    int tensor) {
-    for (int i = 0; i < entry->tensors.n; i++)
-        if (strcmp(entry->tensors.at[i].name, a->graph->tensors.at[tensor].name) == 0) return &entry->tensors.at[i];
-    return NULL;
-}
 
 static void report_refused(const struct annotated *a) {
     const struct mesh *mesh = &a->graph->mesh;
@@ -121,7 +104,7 @@ static void apply_node(struct annotated *a, int id, const struct annotated_node 
     for (int o = 0; o < dims.ninputs + dims.noutputs; o++) {
         const int tensor = split_tensor(node, &dims, o);
         if (tensor < 0) continue;
-        const struct annotated_tensor *given = annotation_at(a, entry, tensor);
+        const struct annotated_tensor *given = annotated_tensor(entry, a->graph->tensors.at[tensor].name);
         for (int i = 0; given && i < given->ncuts; i++) apply_cut(a, id, &dims, o, given, &given->cut[i]);
         for (int axis = 0; axis < a->graph->mesh.naxes && o >= dims.ninputs; axis++)
             open[axis] = open[axis] || !given || is_cut_along(given, axis);
@@ -146,7 +129,7 @@ static int apply_stages(struct annotated *a) {
     const struct graph *graph = a->graph;
     const int stages = draft_stages(a->draft);
     GRAPH_EACH_ID(graph, id, const struct node *node) {
-        const struct annotated_node *entry = annotation_of(a, id);
+        const struct annotated_node *entry = annotations_find(a->annotations, node->name);
         int stage = entry ? entry->stage : ANNOTATED_NO_STAGE;
         for (int k = 0; k < node->ninputs && (!entry || entry->stage < 0); k++) {
             const int producer = node->inputs[k] < 0 ? -1 : graph->tensors.at[node->inputs[k]].producer;
@@ -170,15 +153,11 @@ int policy_annotated(struct draft *draft, const struct pass_context *context) {
     const int before = a.diags->errors;
     if (!a.annotations)
         return diag_error(a.diags, 436, EXIT_MISMATCH, graph->name, "only an ONNX model can have annotations");
-    map_init(&a.index, graph->arena), map_init(&a.applied, graph->arena);
-    for (int i = 0; i < a.annotations->nodes.n; i++) {
-        const char *name = a.annotations->nodes.at[i].name;
-        map_set(&a.index, name, i);
-    }
+    map_init(&a.applied, graph->arena);
     if (apply_stages(&a) < 0) return -1;
     if (!draft->fixed) draft->fixed = arena_alloc(graph->arena, (size_t)graph->nodes.n + 1, sizeof *draft->fixed);
     for (int i = 0; i < graph->order.n && graph->mesh.naxes; i++) {
-        const struct annotated_node *entry = annotation_of(&a, graph->order.at[i]);
+        const struct annotated_node *entry = annotations_find(a.annotations, graph->nodes.at[graph->order.at[i]].name);
         if (entry) apply_node(&a, graph->order.at[i], entry);
     }
     report_refused(&a);
