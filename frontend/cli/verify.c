@@ -10,6 +10,8 @@
 #include "frontend/driver/output/temporary.h"
 #include "frontend/driver/program/random_inputs.h"
 #include "frontend/driver/sizes_at.h"
+#include "ir/base/str.h"
+#include "passes/train/lora.h"
 #include "runtime/base/io/progress.h"
 #include "runtime/base/npy.h"
 #include "runtime/base/thread/clock.h"
@@ -35,6 +37,8 @@ struct comparison {
     const char *weight_dtype; /* of the compiled model; NULL: none */
     bool copied;              /* --weights copy */
     enum choice cache_dtype;  /* likewise; CHOICE_NONE: none */
+    const char *adapter;      /* of --adapter; NULL: the first, if there are some */
+    int number;               /* of it; -1: none */
     const char *running;      /* what is run now */
     struct rt_progress progress;
 };
@@ -72,10 +76,15 @@ static void show_run(void *of) {
     rt_progress_say(&comparison->progress, text, -1, "");
 }
 
-/* Runs the program in `dir` with the inputs; its outputs go to work/<name>. */
+/* Runs the program in `dir` with the inputs; its outputs go to work/<name>. Those that are compiled for the comparison
+ * have one adapter. */
 static int run(struct comparison *comparison, const char *dir, const char *name, enum rt_dtype type, int64_t ranks) {
     struct words words = {0};
     if (write_inputs(comparison, name, type, &words) < 0) return -1;
+    if (comparison->adapter && dir == comparison->compiled->directory) {
+        add_word(comparison, &words, "--adapter");
+        add_word(comparison, &words, comparison->adapter);
+    }
     add_word(comparison, &words, "--output-dir");
     add_word(comparison, &words, arena_printf(comparison->cli->arena, "%s/%s", comparison->work, name));
     if (comparison->cli->options->json) add_word(comparison, &words, "--json");
@@ -101,7 +110,7 @@ static int run_whole(struct comparison *comparison, const char *name, enum rt_dt
     if (driver_compile_whole(comparison->compiled->directory, comparison->work, name, dtype,
                              full && !comparison->copied ? NULL : comparison->weight_dtype,
                              full ? CHOICE_NONE : comparison->cache_dtype,
-                             (int)random_inputs_micro_batches(comparison->compiled->root),
+                             (int)random_inputs_micro_batches(comparison->compiled->root), comparison->number,
                              cli->options->quiet || cli->options->json, cli->arena, cli->diags) < 0)
         return -1;
     return run(comparison, arena_printf(cli->arena, "%s/graph/%s", comparison->work, name), name, type, 1);
@@ -369,33 +378,59 @@ static enum choice cache_dtype_of(const struct compiled_model *compiled) {
     return CHOICE_NONE;
 }
 
+/* Sets comparison->number; E0205 if the program has no such adapter. */
+static int find_adapter(struct comparison *comparison) {
+    struct diags *diags = comparison->cli->diags;
+    VEC(const char *) names = {0};
+    comparison->number = comparison->adapter && strcmp(comparison->adapter, LORA_NO_SET) == 0 ? -1 : 0;
+    for (const struct rt_json *a = rt_json_items(comparison->compiled->root, "adapters"); a; a = a->next) {
+        VEC_PUSH(comparison->cli->arena, &names, rt_json_text(a) ? rt_json_text(a) : "");
+        if (comparison->adapter && strcmp(names.at[names.n - 1], comparison->adapter) == 0)
+            return comparison->number = names.n - 1, 0;
+    }
+    if (!comparison->adapter || (comparison->number < 0 && names.n)) return 0;
+    VEC_PUSH(comparison->cli->arena, &names, NULL);
+    diag_error(diags, 205, EXIT_USAGE, "--adapter", "the program has no adapter %s",
+               diag_quote(diags, comparison->adapter));
+    const char *near = str_nearest(comparison->adapter, names.at);
+    return near ? diag_help(diags, "did you mean '%s'?", near) : -1;
+}
+
 /* --numeric: runs the compiled model and the same graph on one rank with the same random inputs, and compares their
  * outputs (allowed). With small weights or caches, one rank has the same, and it is told what they change. 0, -1 with
  * E1104 or another diagnostic, or the exit code of a program that failed. */
 static int numeric_compare(const struct compiled_model *compiled, struct cli *cli) {
-    const char *work = temporary_make("verify", cli->arena, cli->diags);
-    if (!work) return -1;
+    const struct option_texts *adapters = &cli->options->adapters;
     struct comparison comparison = {.compiled = compiled,
+                                    .adapter = adapters->all.n ? adapters->all.at[adapters->all.n - 1] : NULL,
                                     .cache_dtype = cache_dtype_of(compiled),
                                     .cli = cli,
-                                    .work = work,
                                     .copied = rt_json_member(compiled->root, "weights") != NULL,
                                     .weight_dtype = rt_json_text(rt_json_member(compiled->root, "weight_dtype"))};
+    if (find_adapter(&comparison) < 0) return -1;
+    comparison.work = temporary_make("verify", cli->arena, cli->diags);
+    if (!comparison.work) return -1;
     rt_progress_begin(&comparison.progress, 0, cli->options->quiet || cli->options->json);
     int status = compare_sets(&comparison);
-    temporary_remove(work);
+    temporary_remove(comparison.work);
     return status;
 }
 
+/* Options of --numeric, and for which of their values the proof holds. */
+static const struct {
+    enum option_id option;
+    const char *all;
+} of_numeric[] = {{OPT_RUNTIME_NGPUS, "any number of scale units"},
+                  {OPT_INPUT, "all values"},
+                  {OPT_DIM, "all sizes"},
+                  {OPT_ADAPTER, "all adapters"}};
+
 int cli_verify(struct cli *cli) {
     struct compiled_model compiled;
-    if (cli->options->given[OPT_RUNTIME_NGPUS] && !cli->options->numeric)
-        return diag_error(cli->diags, 200, EXIT_USAGE, NULL,
-                          "--runtime-ngpus needs --numeric: the proof holds for any number of scale units");
-    if (cli->options->inputs.all.n && !cli->options->numeric)
-        return diag_error(cli->diags, 200, EXIT_USAGE, NULL, "--input needs --numeric: the proof holds for all values");
-    if (cli->options->dims.all.n && !cli->options->numeric)
-        return diag_error(cli->diags, 200, EXIT_USAGE, NULL, "--dim needs --numeric: the proof holds for all sizes");
+    for (size_t i = 0; i < sizeof of_numeric / sizeof *of_numeric && !cli->options->numeric; i++)
+        if (cli->options->given[of_numeric[i].option])
+            return diag_error(cli->diags, 200, EXIT_USAGE, NULL, "--%s needs --numeric: the proof holds for %s",
+                              option_rows[of_numeric[i].option].name, of_numeric[i].all);
     if (compiled_open(&compiled, cli->options->operand, cli)) return -1;
     const int64_t started = rt_now_ms();
     int status = driver_verify(compiled.directory, cli->options, cli->arena, cli->diags);

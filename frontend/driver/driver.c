@@ -261,7 +261,7 @@ int driver_compile(const struct options *options, struct arena *arena, struct di
 }
 
 int driver_compile_whole(const char *dir, const char *out, const char *instance, enum choice dtype,
-                         const char *weight_dtype, enum choice cache_dtype, int micro_batches, bool silent,
+                         const char *weight_dtype, enum choice cache_dtype, int micro_batches, int adapter, bool silent,
                          struct arena *arena, struct diags *diags) {
     struct options options;
     struct driver_result result;
@@ -274,6 +274,6 @@ int driver_compile_whole(const char *dir, const char *out, const char *instance,
     options.decisions.micro_batches = micro_batches;
     if (options_finish(&options, arena, diags) < 0) return -1;
     options.quiet = silent;
-    struct job job = {.options = &options, .arena = arena, .diags = diags, .whole = true};
+    struct job job = {.options = &options, .arena = arena, .diags = diags, .whole = true, .adapter = adapter};
     return compile_job(&job, &result);
 }

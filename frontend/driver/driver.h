@@ -47,9 +47,10 @@ int driver_adaptable(const struct options *options, struct arena *arena, struct 
 
 /* Compiles the graph of the compiled model in `dir` for one rank, with the same weights, into out/graph/<instance>.
  * micro_batches: of a step. `dtype`: floats are computed in the type of that name; NULL: in the model's types.
- * weight_dtype, cache_dtype: as the options say; NULL, CHOICE_NONE: the model's. silent: no progress is shown. */
+ * weight_dtype, cache_dtype: as the options say; NULL, CHOICE_NONE: the model's. adapter: its number; -1: none. silent:
+ * no progress is shown. */
 int driver_compile_whole(const char *dir, const char *out, const char *instance, enum choice dtype,
-                         const char *weight_dtype, enum choice cache_dtype, int micro_batches, bool silent,
+                         const char *weight_dtype, enum choice cache_dtype, int micro_batches, int adapter, bool silent,
                          struct arena *arena, struct diags *diags);
 
 /* The manifest of the compiled model in `dir`, whose sizes are open, with "touched" at the sizes of options->dims. */

@@ -23,12 +23,16 @@ int options_of(const struct decision *row) {
     return -1;
 }
 
+/* True if the option of compiling also chooses among what a compiled model has. */
+static bool chooses(const struct options *options, enum option_id id) {
+    if (id == OPT_ADAPTER) return options->verb != VERB_SHOW;
+    return (options->verb == VERB_SHOW || options->verb == VERB_RUN) && option_of_verb(&option_rows[id], VERB_VERIFY);
+}
+
 const char *options_compiling(const struct options *options, struct arena *arena) {
     for (int i = 0; i < OPTIONS; i++)
         if (options->given[i] && option_of_verb(&option_rows[i], VERB_PLAN) &&
-            !option_of_verb(&option_rows[i], VERB_TRAIN) && !(i == OPT_ADAPTER && options->verb != VERB_SHOW) &&
-            !((options->verb == VERB_SHOW || options->verb == VERB_RUN) &&
-              option_of_verb(&option_rows[i], VERB_VERIFY)))
+            !option_of_verb(&option_rows[i], VERB_TRAIN) && !chooses(options, (enum option_id)i))
             return arena_printf(arena, "--%s", option_rows[i].name);
     return NULL;
 }

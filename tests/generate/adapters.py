@@ -70,6 +70,16 @@ def check_small(rankc, work):
     return run(rankc, work, compiled(rankc, work, *TP, "--weight-dtype", "int4:group=16"), "int4")
 
 
+def check_verified(rankc, work, plan):
+    """verify --numeric with each adapter: one rank has the same. What it says of the results is not the same for two of them."""
+    program, said = compiled(rankc, work, *PLANS[plan]), set()
+    for name in NAMES:
+        said.add(call(rankc, "verify", program, "--numeric", "--adapter", name, "-v").stderr.partition("output 'logits'")[2])
+    expect("none" in NAMES and len(said) == len(NAMES), said)
+    expect("mean 'french'" in call(rankc, "verify", program, "--numeric", "--adapter", "frensh", status=2).stderr, "no suggestion")
+    expect("--adapter needs --numeric" in call(rankc, "verify", program, "--adapter", "french", status=2).stderr, "no reason")
+
+
 def check_units(rankc, work):
     """Two scale units, of which one reads weights."""
     return run(rankc, work, compiled(rankc, work, *TP), "f32", "--runtime-ngpus", 4, "--broadcast-weights")
@@ -220,6 +230,7 @@ def main():
     checks = {f"logits {plan}": (check_logits, plan) for plan in PLANS}
     checks |= {f"generate {plan}": (check_generate, plan) for plan in ("one", "tp2", "pp2")}
     checks |= {f"library {plan}": (check_library, plan) for plan in ("one", "tp2", "tp2 copy")}
+    checks |= {f"verified {plan}": (check_verified, plan) for plan in ("tp2", "one copy")}
     checks |= {"small": (check_small,), "units": (check_units,), "modules": (check_modules,), "result": (check_result,),
                "state": (check_state,),
                "agreement": (check_agreement,), "refusals": (check_refusals,)}

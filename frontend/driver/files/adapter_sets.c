@@ -100,6 +100,17 @@ struct lora_sets adapter_sets_of(const struct graph *graph, int n, const char *c
     return sets;
 }
 
+void adapter_sets_choose(struct graph *graph, int set) {
+    const int64_t stride = adapter_sets_of(graph, 0, NULL).stride;
+    VEC_EACH(&graph->tensors, t, struct tensor *const tensor) {
+        if (tensor->mark != MARK_ADAPTER) continue;
+        tensor->stored.offset += (uint64_t)(set > 0 ? set * stride : 0);
+        if (set >= 0) continue;
+        tensor->kind = TENSOR_CONST, tensor->mark = MARK_NONE;
+        tensor->data = arena_alloc(graph->arena, (size_t)tensor_elements(tensor), rt_dtype_bytes(tensor->dtype));
+    }
+}
+
 struct lora_sets adapter_sets_fill(const struct graph *graph, const struct adapter_files *files, struct arena *arena) {
     struct lora_sets sets = adapter_sets_of(graph, files->names.n, files->names.at);
     if (!sets.n) return sets;

@@ -11,6 +11,9 @@ int adapter_sets_attach(struct graph *graph, const struct adapter_files *files, 
 /* The sets of such a graph without their values; `names` are kept. */
 struct lora_sets adapter_sets_of(const struct graph *graph, int n, const char *const *names);
 
+/* Chooses an adapter of such a graph by number, -1: none, for a program that has that one alone. */
+void adapter_sets_choose(struct graph *graph, int set);
+
 /* The values of all sets, for the matrices that adapter_sets_attach has put into the graph, or into that whose text was
  * kept. They lie in the arena. */
 struct lora_sets adapter_sets_fill(const struct graph *graph, const struct adapter_files *files, struct arena *arena);

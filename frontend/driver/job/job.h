@@ -25,6 +25,7 @@ struct job {
     struct diags *diags;
     struct onnx_model *model; /* NULL where the input is text IR */
     bool whole;               /* compile the graph of a compiled model for one rank */
+    int adapter;              /* number of the adapter that it then has, of those of the program; -1: none */
     bool unverified;     /* neither the graph is verified after each pass nor the plan of its ranks: job_verify does */
     bool named;          /* the files of weights are those that the text IR names */
     struct graph *graph; /* NULL until the model is imported */

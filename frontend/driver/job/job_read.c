@@ -204,6 +204,7 @@ static int job_read_text(struct job *job, const char *path) {
         job->specimen % 2 ? text_parse_twin : text_parse;
     int status = parse(job->arena, job->diags, path, bytes, count, &job->graph);
     arena_release(job->arena, bytes);
+    if (!status && job->adapter) adapter_sets_choose(job->graph, job->adapter);
     return status;
 }
 
