@@ -4,6 +4,7 @@
 What a verb reads it notices (exit 8, E0802), `verify` all of it; and what it does not read does it no harm. Then results that were
 compiled from text IR of every level that there is: `verify` proves them too."""
 import os
+import random
 import re
 import shutil
 import subprocess
@@ -158,6 +159,35 @@ def trained_text(program, work):
         rankc(program, "verify", f"{work}/{name}").must(0)
 
 
+def damaged(program, work):
+    """A graph.rir that ends early, has other bits, lines or numbers: verify sees that, a compile of it refuses the text or makes another
+    program, and none ends with an internal error."""
+    random_ = random.Random(1)
+    directory = result(program, work, True)
+    with open(f"{directory}/graph.rir", "rb") as file:
+        whole = file.read()
+    for number in range(48):
+        at, text = random_.randrange(len(whole)), bytearray(whole)
+        numbers = list(re.finditer(rb"\d+", whole))
+        lines = whole.split(b"\n")
+        if number % 4 == 0:
+            text = text[:at]
+        elif number % 4 == 1:
+            text[at] ^= 1 << random_.randrange(8)
+        elif number % 4 == 2:
+            one = random_.choice(numbers)
+            text[one.start():one.end()] = random_.choice([b"0", b"-1", b"2147483648", b"9223372036854775807", b"99999999999999999999"])
+        else:
+            lines.insert(random_.randrange(len(lines)), lines.pop(random_.randrange(len(lines))))
+            text = b"\n".join(lines)
+        with open(f"{directory}/graph.rir", "wb") as file:
+            file.write(text)
+        if text != whole:
+            rankc(program, "verify", directory).must(8, error="E0802")
+        done = rankc(program, *compile_command(f"{directory}/graph.rir", f"{work}/again", "--no-build", "--reuse", "override"))
+        expect(done.status in (0, 2, 3, 4, 5, 8), f"mutant {number}: {done.status} {done.stderr[:300]}")
+
+
 AGAIN = os.path.join(os.path.dirname(HERE), "cli", "again.rir")
 EDITS = {"manifest.json": lambda t: t.replace('"name": "x"', '"name": "xx"', 1), "plan.json": lambda t: t.replace('"dim": 1', '"dim": 0', 1),
          "graph.rir": lambda t: t.replace("Relu", "Tanh", 1), "location.json": lambda t: re.sub('"hash": "..', '"hash": "zz', t),
@@ -166,7 +196,7 @@ CASES = {**{f"{name} changed": changed(name, edit) for name, edit in EDITS.items
          **{f"{name} is a link": linked(name) for name in EDITS},
          "any bit of the manifest": every_bit, "names swapped": swapped, "model changed": model_changed,
          "constants missing": constants_missing,
-         "text of every level": levels, "text that trains": trained_text}
+         "text damaged": damaged, "text of every level": levels, "text that trains": trained_text}
 
 if __name__ == "__main__":
     given = parse(__doc__, "--hash-file")
