@@ -31,16 +31,35 @@ static void take_mesh(struct side_files *files, const struct mesh *mesh) {
     if (files->own_mesh) files->decisions.mesh = *mesh;
 }
 
-static int read_rules(struct reader *reader, const char *path) {
+/* The bytes of a text file; NULL after an error of that code. */
+static const char *read_text(const struct reader *reader, int code, const char *path, size_t *count) {
     struct rt_reason why;
     void *bytes;
+    if (own_file(reader->arena, path, MAX_TEXT, &bytes, count, &why)) return bytes;
+    return refuse(reader, code, path, &why), NULL;
+}
+
+/* The hash of what was read and is written as text again; NULL: memory ran out. */
+static int hash_text(const struct reader *reader, const char *text, char *hash) {
+    if (!text) return diag_error(reader->diags, 500, EXIT_LIMIT, NULL, "out of memory");
+    rt_hash_bytes(text, strlen(text), hash);
+    return 0;
+}
+
+static void hash_tensor(struct rt_hash *hash, const struct rt_tensor *tensor) {
+    rt_hash_int(hash, tensor->dtype);
+    rt_hash_field(hash, tensor->dims, (size_t)tensor->ndim * sizeof *tensor->dims);
+    rt_hash_field(hash, tensor->data, (size_t)tensor->count * rt_dtype_bytes(tensor->dtype));
+}
+
+static int read_rules(struct reader *reader, const char *path) {
+    struct side_files *files = reader->files;
     size_t count;
-    if (!own_file(reader->arena, path, MAX_TEXT, &bytes, &count, &why)) return refuse(reader, 424, path, &why);
-    rt_hash_bytes(bytes, count, reader->files->plan_hash);
-    int status = rules_parse(reader->arena, reader->diags, path, bytes, count, &reader->files->rules);
-    arena_release(reader->arena, bytes);
-    if (!status) take_mesh(reader->files, &reader->files->rules->mesh);
-    return status;
+    const char *text = read_text(reader, 424, path, &count);
+    if (!text || rules_parse(reader->arena, reader->diags, path, text, count, &files->rules) < 0) return -1;
+    rt_hash_bytes(text, count, files->plan_hash);
+    take_mesh(files, &files->rules->mesh);
+    return 0;
 }
 
 /* --pas plugin:FILE: a policy manual whose rules a library gives. */
@@ -82,15 +101,12 @@ static bool names_file(const char *schedule) {
 }
 
 static int read_schedule(struct reader *reader, const char *path) {
-    struct rt_reason why;
     struct grid grid;
-    void *bytes;
     size_t count;
-    if (!own_file(reader->arena, path, MAX_TEXT, &bytes, &count, &why)) return refuse(reader, 427, path, &why);
-    const int status = grid_parse(&grid, bytes, count, path, reader->arena, reader->diags);
-    if (!status) reader->files->decisions.schedule = grid_text(&grid, reader->arena);
-    arena_release(reader->arena, bytes);
-    return status;
+    const char *text = read_text(reader, 427, path, &count);
+    if (!text || grid_parse(&grid, text, count, path, reader->arena, reader->diags) < 0) return -1;
+    reader->files->decisions.schedule = grid_text(&grid, reader->arena);
+    return 0;
 }
 
 /* The words of --require or --forbid that name nodes; the others are of the search. */
@@ -122,27 +138,20 @@ static int read_refined(struct reader *reader, const char *path) {
 static int read_constraints(struct reader *reader) {
     const struct options *options = reader->options;
     struct side_files *files = reader->files;
+    const char *path = options->constraints, *text = NULL;
     struct rt_hash hash;
-    struct rt_reason why;
-    void *bytes = NULL;
     size_t count = 0;
-    int status = 0;
     files->constraints = ARENA_NEW(reader->arena, struct constraints);
-    *files->constraints = (struct constraints){0};
     if (options->refine && read_refined(reader, options->refine) < 0) return -1;
-    if (options->constraints) {
-        if (!own_file(reader->arena, options->constraints, MAX_TEXT, &bytes, &count, &why))
-            return refuse(reader, 437, options->constraints, &why);
-        status = constraints_parse_file(files->constraints, reader->arena, reader->diags, options->constraints, bytes,
-                                        count);
-    }
-    rt_hash_start(&hash);
-    rt_hash_field(&hash, bytes, count);
-    if (options->refine) rt_hash_text(&hash, files->refine_hash);
-    if (bytes) arena_release(reader->arena, bytes);
-    if (status < 0 || read_words(reader, "require", options->require, false) < 0 ||
+    if (path && (!(text = read_text(reader, 437, path, &count)) ||
+                 constraints_parse_file(files->constraints, reader->arena, reader->diags, path, text, count) < 0))
+        return -1;
+    if (read_words(reader, "require", options->require, false) < 0 ||
         read_words(reader, "forbid", options->forbid, true) < 0)
         return -1;
+    rt_hash_start(&hash);
+    rt_hash_field(&hash, text, count);
+    if (options->refine) rt_hash_text(&hash, files->refine_hash);
     for (int i = 0; i < files->constraints->all.n; i++) rt_hash_text(&hash, files->constraints->all.at[i].place);
     if (!files->constraints->all.n && !files->refine) files->constraints = NULL;
     if (files->constraints) rt_hash_hex(&hash, files->constraints_hash);
@@ -152,10 +161,7 @@ static int read_constraints(struct reader *reader) {
 static int read_machine(struct reader *reader) {
     struct machine *machine = &reader->files->machine;
     if (machine_read(reader->arena, reader->diags, reader->options->machine, machine) < 0) return -1;
-    const char *text = machine_text(reader->arena, machine);
-    if (!text) return diag_error(reader->diags, 500, EXIT_LIMIT, NULL, "out of memory");
-    rt_hash_bytes(text, strlen(text), reader->files->machine_hash);
-    return 0;
+    return hash_text(reader, machine_text(reader->arena, machine), reader->files->machine_hash);
 }
 
 int side_files_check_mesh(const struct side_files *files, const struct options *options, struct diags *diags) {
@@ -200,9 +206,7 @@ static int read_loss(struct reader *reader) {
     if (!rt_npy_read(weights, path, &why)) return refuse(reader, 915, path, &why);
     arena_own(reader->arena, weights, free_tensor);
     rt_hash_start(&hash);
-    rt_hash_int(&hash, weights->dtype);
-    rt_hash_field(&hash, weights->dims, (size_t)weights->ndim * sizeof *weights->dims);
-    rt_hash_field(&hash, weights->data, (size_t)weights->count * rt_dtype_bytes(weights->dtype));
+    hash_tensor(&hash, weights);
     rt_hash_hex(&hash, reader->files->loss_hash);
     return 0;
 }
@@ -219,9 +223,7 @@ static int read_binds(struct reader *reader) {
         reader->files->nbinds++;
         rt_hash_text(&hash, bind->input);
         rt_hash_text(&hash, bind->numbers ? bind->numbers : "");
-        rt_hash_int(&hash, bind->tensor.dtype);
-        rt_hash_field(&hash, bind->tensor.dims, (size_t)bind->tensor.ndim * sizeof *bind->tensor.dims);
-        rt_hash_field(&hash, bind->tensor.data, (size_t)bind->tensor.count * rt_dtype_bytes(bind->tensor.dtype));
+        hash_tensor(&hash, &bind->tensor);
     }
     rt_hash_hex(&hash, reader->files->binds_hash);
     return 0;
@@ -238,12 +240,9 @@ static int read_generation(struct reader *reader) {
     rt_json_open(writer, '{', RT_JSON_LINES);
     generation_put(writer, &files->generation);
     rt_json_close(writer, '}');
-    const char *text = own_json_end(reader->arena, writer);
-    if (!text) return diag_error(reader->diags, 500, EXIT_LIMIT, NULL, "out of memory");
-    const char *names = files->generation.state_names;
-    text = arena_printf(reader->arena, "%s%s", text, names ? names : "");
-    rt_hash_bytes(text, strlen(text), files->generation_hash);
-    return 0;
+    const char *text = own_json_end(reader->arena, writer), *names = files->generation.state_names;
+    if (text && names) text = arena_printf(reader->arena, "%s%s", text, names);
+    return hash_text(reader, text, files->generation_hash);
 }
 
 int side_files_read(struct side_files *files, const struct options *options, struct arena *arena, struct diags *diags) {
