@@ -95,14 +95,20 @@ static size_t closeness(const struct constraint *constraint) {
     return constraint->module ? strlen(constraint->module) : 0;
 }
 
+/* Which nodes a constraint concerns. */
+struct seen {
+    bool any, decides; /* some; one that no other constraint decides in its place */
+    uint64_t dims;     /* bits of its dimensions that a node which it decides has */
+};
+
 /* Lists the constraints of a node, marking those that concern it in `seen`. */
-static void find_own(struct limits *limits, const struct constraints *constraints, int id, bool *seen,
+static void find_own(struct limits *limits, const struct constraints *constraints, int id, struct seen *seen,
                      struct arena *arena) {
     const struct node *node = &limits->graph->nodes.at[id];
     const struct constraint *deciding[3] = {NULL}; /* the entry of a file, the rules of split and stage */
     VEC_EACH(&constraints->all, i, const struct constraint *constraint) {
         if (!concerns(constraint, node, arena)) continue;
-        seen[i] = true;
+        seen[i].any = true;
         const int kind = constraint->kind == CONSTRAINT_STAGE ? 2 : constraint->source == FROM_RULES;
         if (constraint->source == FROM_OPTION)
             VEC_PUSH(limits->graph->arena, &limits->of[id].all, constraint);
@@ -166,27 +172,21 @@ static const struct {
     diag_error(diags, sources[(constraint)->source].code, EXIT_MALFORMED, (constraint)->place, "%s: " text,            \
                sources[(constraint)->source].word, __VA_ARGS__)
 
-static bool has_dim(const struct graph *graph, int id, const struct constraint_dim *listed) {
-    struct arena *scratch = arena_scratch(graph->arena);
+static void see(const struct limits *limits, const struct constraints *constraints, int id, struct seen *seen,
+                struct arena *arena) {
+    const struct graph *graph = limits->graph;
     struct dims dims;
-    dims_bind_checked(scratch, graph, &graph->nodes.at[id], &dims);
-    const bool has = constraint_operand(graph, id, &dims, listed) >= 0;
-    arena_release(graph->arena, scratch);
-    return has;
+    if (!limits->of[id].all.n) return;
+    dims_bind_checked(arena, graph, &graph->nodes.at[id], &dims);
+    VEC_EACH_VALUE(&limits->of[id].all, i, const struct constraint *constraint) {
+        struct seen *of = &seen[constraint - constraints->all.at];
+        of->decides = true;
+        VEC_EACH(&constraint->dims, d, const struct constraint_dim *listed)
+            if (constraint_operand(graph, id, &dims, listed) >= 0) of->dims |= UINT64_C(1) << d;
+    }
 }
 
-/* Checks that nodes which the constraint decides have the dimension. A rule may be overridden for every node. */
-static void check_dim(const struct limits *limits, const struct constraint *constraint,
-                      const struct constraint_dim *listed, struct diags *diags) {
-    const struct graph *graph = limits->graph;
-    bool decides = constraint->source != FROM_RULES;
-    VEC_EACH_VALUE(&graph->order, k, const int id) {
-        bool concerned = false;
-        for (int c = 0; c < limits->of[id].all.n; c++) concerned = concerned || limits->of[id].all.at[c] == constraint;
-        if (concerned && has_dim(graph, id, listed)) return;
-        decides = decides || concerned;
-    }
-    if (!decides) return;
+static void refuse_dim(const struct constraint *constraint, const struct constraint_dim *listed, struct diags *diags) {
     const bool numbered = constraint->source == FROM_FILE;
     REFUSE(diags, constraint, "no node that it decides has a dimension %d of %s%s", listed->dim,
            numbered ? "input " : "", numbered ? listed->tensor + strlen("in") : diag_quote(diags, listed->tensor));
@@ -207,18 +207,20 @@ static void check_axes(const struct graph *graph, const struct constraint *rule,
     }
 }
 
-/* seen: per constraint, whether it concerns a node. */
-static int check_seen(const struct limits *limits, const struct constraints *constraints, const bool *seen,
+/* A rule may be overridden for every node. */
+static int check_seen(const struct limits *limits, const struct constraints *constraints, const struct seen *seen,
                       struct diags *diags) {
     const int before = diags->errors;
     VEC_EACH(&constraints->all, i, const struct constraint *constraint) {
-        if (!seen[i]) {
+        const bool decides = seen[i].decides || constraint->source != FROM_RULES;
+        if (!seen[i].any) {
             REFUSE(diags, constraint, "no node matches %s",
                    constraint->node ? diag_quote(diags, constraint->node) : "it");
             continue;
         }
         if (constraint->source == FROM_RULES) check_axes(limits->graph, constraint, diags);
-        for (int d = 0; d < constraint->dims.n; d++) check_dim(limits, constraint, &constraint->dims.at[d], diags);
+        for (int d = 0; d < constraint->dims.n && decides; d++)
+            if (!(seen[i].dims >> d & 1)) refuse_dim(constraint, &constraint->dims.at[d], diags);
     }
     return diags->errors == before ? 0 : -1;
 }
@@ -239,7 +241,7 @@ struct limits *limits_find(const struct graph *graph, const struct constraints *
     const int pipeline = mesh_pipeline_axis(&graph->mesh);
     struct limits *limits = ARENA_NEW(graph->arena, struct limits);
     struct arena *scratch = arena_scratch(graph->arena);
-    bool *seen = ARENA_ARRAY(scratch, bool, constraints->all.n + 1);
+    struct seen *seen = ARENA_ARRAY(scratch, struct seen, constraints->all.n + 1);
     int status = 0;
     *limits = (struct limits){.graph = graph};
     limits->of = arena_alloc(graph->arena, (size_t)graph->nodes.n + 1, sizeof *limits->of);
@@ -248,6 +250,8 @@ struct limits *limits_find(const struct graph *graph, const struct constraints *
     for (int i = 0; i < graph->order.n; i++)
         if (graph->nodes.at[graph->order.at[i]].phase != PHASE_FORWARD) find_of_gradient(limits, graph->order.at[i]);
     if (!constraints->checked && constraints->refine) status = plan_check_entries(constraints->refine, graph, diags);
+    for (int i = 0; i < graph->order.n && !constraints->checked; i++)
+        see(limits, constraints, graph->order.at[i], seen, scratch);
     if (!constraints->checked && !status) status = check_seen(limits, constraints, seen, diags);
     arena_release(graph->arena, scratch);
     return status < 0 ? NULL : limits;

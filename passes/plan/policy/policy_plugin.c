@@ -29,13 +29,8 @@ typedef int (*decide_fn)(const struct rankc_policy_graph *graph, void (*rule)(vo
 
 struct policy_plugin {
     const char *path, *library; /* as the user wrote it; absolute */
-};
-
-/* What a plug-in is asked: the rules for a graph, or, where it is NULL, the mesh for that many ranks. */
-struct question {
-    const struct policy_plugin *plugin;
     int plan_ngpus;
-    const struct rankc_policy_graph *graph;
+    const struct rankc_policy_graph *graph; /* whose rules are asked for; NULL: the mesh for plan_ngpus ranks is */
 };
 
 static int refuse(struct diags *diags, const char *path, const char *why) {
@@ -58,8 +53,8 @@ static enum verdict say(FILE *to, enum verdict verdict, const char *why) {
 }
 
 /* Loads the library and writes its answer, or why it gives none. */
-static enum verdict ask_library(const struct question *question, FILE *to) {
-    void *library = dlopen(question->plugin->library, RTLD_NOW | RTLD_LOCAL);
+static enum verdict ask_library(const struct policy_plugin *asked, FILE *to) {
+    void *library = dlopen(asked->library, RTLD_NOW | RTLD_LOCAL);
     mesh_fn mesh_of;
     decide_fn decide;
     if (!library) return say(to, REFUSED, dlerror());
@@ -71,19 +66,19 @@ static enum verdict ask_library(const struct question *question, FILE *to) {
         fprintf(to, "%d", *version);
         return OTHER_VERSION;
     }
-    if (question->graph)
-        return decide(question->graph, put_rule, to) ? say(to, REFUSED, "the policy refuses this model") : ANSWERED;
-    const char *mesh = mesh_of ? mesh_of(question->plan_ngpus) : NULL;
+    if (asked->graph)
+        return decide(asked->graph, put_rule, to) ? say(to, REFUSED, "the policy refuses this model") : ANSWERED;
+    const char *mesh = mesh_of ? mesh_of(asked->plan_ngpus) : NULL;
     if (mesh) fprintf(to, "mesh %s\n", mesh);
     return ANSWERED;
 }
 
-static void run_child(const struct question *question, int end) {
+static void run_child(const struct policy_plugin *asked, int end) {
     FILE *to = fdopen(end, "w");
     signal(SIGINT, SIG_DFL), signal(SIGTERM, SIG_DFL);
     prctl(PR_SET_PDEATHSIG, SIGKILL); /* a policy that does not return ends with rankc */
     if (to) {
-        const enum verdict verdict = ask_library(question, to);
+        const enum verdict verdict = ask_library(asked, to);
         fflush(stdout); /* what the library printed */
         fputc((int)verdict, to);
         fclose(to);
@@ -133,15 +128,15 @@ static int judge(const char *path, struct diags *diags, struct strbuf *text, int
 }
 
 /* The text of the answer. 0, or -1 after a diagnostic. */
-static int ask(const struct question *question, struct diags *diags, struct strbuf *text) {
-    const char *path = question->plugin->path;
+static int ask(const struct policy_plugin *asked, struct diags *diags, struct strbuf *text) {
+    const char *path = asked->path;
     int ends[2], status = 0;
     fflush(NULL); /* a library that ends its process writes what is buffered */
     if (pipe(ends) < 0) return diag_errno(diags, 601, NULL, "open a pipe to", path);
     const pid_t child = fork();
     if (child == 0) {
         close(ends[0]);
-        run_child(question, ends[1]);
+        run_child(asked, ends[1]);
     }
     close(ends[1]);
     if (child < 0) {
@@ -160,10 +155,10 @@ int policy_plugin_open(struct arena *arena, struct diags *diags, const char *pat
     struct policy_plugin *plugin = *out = ARENA_NEW(arena, struct policy_plugin);
     char *library = realpath(path, NULL); /* a name without a slash would be searched for elsewhere */
     if (!library) return diag_errno(diags, 601, NULL, "open", path);
-    *plugin = (struct policy_plugin){arena_strdup(arena, path), arena_strdup(arena, library)};
+    *plugin = (struct policy_plugin){arena_strdup(arena, path), arena_strdup(arena, library), plan_ngpus, NULL};
     free(library);
     struct strbuf text = {.arena = arena};
-    if (ask(&(struct question){.plugin = plugin, .plan_ngpus = plan_ngpus}, diags, &text) < 0) return -1;
+    if (ask(plugin, diags, &text) < 0) return -1;
     return rules_parse(arena, diags, plugin->path, strbuf_text(&text), text.length, mesh);
 }
 
@@ -218,11 +213,12 @@ int policy_plugin_rules(const struct policy_plugin *plugin, const struct graph *
                                        .trains = graph->train,
                                        .naxes = graph->mesh.naxes,
                                        .axes = axes};
+    const struct policy_plugin asked = {plugin->path, plugin->library, plugin->plan_ngpus, &shown};
     struct strbuf text = {.arena = graph->arena};
     shown.nodes = nodes_of(graph, &shown.nnodes);
     for (int a = 0; a < graph->mesh.naxes; a++)
         axes[a] = (struct rankc_policy_axis){graph->mesh.axis[a].name, graph->mesh.axis[a].size};
-    if (ask(&(struct question){.plugin = plugin, .graph = &shown}, diags, &text) < 0 ||
+    if (ask(&asked, diags, &text) < 0 ||
         rules_parse(graph->arena, diags, plugin->path, strbuf_text(&text), text.length, out) < 0)
         return -1;
     if ((*out)->mesh.naxes) return refuse(diags, plugin->path, "a rule is a mesh: rankc_policy_mesh gives the mesh");

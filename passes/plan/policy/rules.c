@@ -30,22 +30,17 @@ static bool at_end(struct reader *r) {
     return !*r->at || *r->at == '\n' || *r->at == '#';
 }
 
+static const char *take_bytes(struct reader *r, size_t n) {
+    r->at += n;
+    return arena_copy(r->arena, r->at - n, n);
+}
+
 /* A word of letters, digits, _ and -; "" if there is none. */
 static const char *take_word(struct reader *r) {
     size_t n = 0;
     skip_blanks(r);
     while (isalnum((unsigned char)r->at[n]) || (r->at[n] && strchr("_-", r->at[n]))) n++;
-    const char *word = arena_copy(r->arena, r->at, n);
-    r->at += n;
-    return word;
-}
-
-/* What follows the size of a mesh axis, up to a blank. */
-static const char *take_stages(struct reader *r) {
-    const size_t n = strcspn(r->at, " \t\r\n#");
-    const char *stages = arena_copy(r->arena, r->at, n);
-    r->at += n;
-    return stages;
+    return take_bytes(r, n);
 }
 
 static bool take(struct reader *r, char c) {
@@ -60,8 +55,8 @@ static const char *take_quoted(struct reader *r) {
     if (!take(r, '"')) return fail(r, "a name in double quotes is expected"), NULL;
     size_t n = strcspn(r->at, "\"\n");
     if (r->at[n] != '"') return fail(r, "unclosed quotes"), NULL;
-    const char *text = arena_copy(r->arena, r->at, n);
-    r->at += n + 1;
+    const char *text = take_bytes(r, n);
+    r->at++;
     return text;
 }
 
@@ -138,7 +133,7 @@ static int parse_mesh(struct reader *r, struct constraints *rules) {
         const char *name = take_word(r);
         if (!*name || !take(r, '=') || !take_number(r, 1, &size)) return fail(r, "AXIS=SIZE is expected");
         axis.size = size > RT_MAX_RANKS ? RT_MAX_RANKS + 1 : (int)size;
-        if (!rt_mesh_parse_stages(take_stages(r), &axis.first, &axis.end))
+        if (!rt_mesh_parse_stages(take_bytes(r, strcspn(r->at, " \t\r\n#")), &axis.first, &axis.end))
             return fail(r, "@FIRST or @FIRST-LAST is expected, the pipeline stages that have the axis");
         why = mesh_take_axis(&rules->mesh, name, &axis);
     }
