@@ -1,7 +1,7 @@
 /* Adding nodes to a graph, with shape inference and constant folding.
  *
- * build() adds a core operator and returns the tensor of its result. It infers shape and type. Where the result
- * equals an operand (a Reshape to the same shape, x * 1 ...) it returns that, and where all inputs are known it returns a
+ * build() adds a core operator and returns the tensor of its result. It infers shape and type. Where the result equals
+ * an operand (a Reshape to the same shape, x * 1 ...) it returns that, and where all inputs are known it returns a
  * constant. So the importer and the passes need no special cases: arithmetic on shapes folds while it is built. */
 #ifndef IR_BUILD_H
 #define IR_BUILD_H

@@ -5,9 +5,9 @@
 #include "codegen/kernel/kernels.h"
 #include "passes/rank/rankplan.h"
 
-/* A call with placeholders: in `text`, byte 1 stands for the next of `tensors`, byte 2 for the instruction's number, byte
- * 7 for the next of `keys`, which say what random numbers it draws. Calls of equal text differ in addresses and keys
- * only. */
+/* A call with placeholders: in `text`, byte 1 stands for the next of `tensors`, byte 2 for the instruction's number,
+ * byte 7 for the next of `keys`, which say what random numbers it draws. Calls of equal text differ in addresses and
+ * keys only. */
 struct instruction {
     int node, number; /* number: Note [Instruction numbers] in rank.c */
     const char *text;

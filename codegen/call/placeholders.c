@@ -54,14 +54,44 @@ static void put_shape(struct local *local, int tensor) {
     put_extents(local, tensor, local_tensor(local, tensor)->ndim);
 }
 
+/* The dimension with the next smaller step: elements of `dim` are apart by its elements, or by more; -1: none. */
+static int inner_dim(const struct local *local, int tensor, const int64_t *step, int dim) {
+    int inner = -1;
+    for (int d = 0; d < local_tensor(local, tensor)->ndim; d++)
+        if (step[d] > 0 && step[d] < step[dim] && local_shape(local, tensor)[d] != 1 &&
+            (inner < 0 || step[d] > step[inner]))
+            inner = d;
+    return inner;
+}
+
+/* The step of a dimension by names: what is inside it, and how often. */
+static const char *step_text(struct local *local, int tensor, const int64_t *step, int dim) {
+    struct open_sizes *open = local->graph->open;
+    const int inner = inner_dim(local, tensor, step, dim);
+    const int64_t extent = inner < 0 ? 1 : local_shape(local, tensor)[inner], part = inner < 0 ? 1 : step[inner];
+    const bool whole =
+        extent && step[dim] % (part * extent) == 0 && (step[dim] == part * extent || !open_is(open, extent));
+    if (inner < 0 || step[dim] % part || open_most(open, step[dim]) > INT_MAX)
+        return arena_printf(local->out.arena, "%lld", (long long)step[dim]);
+    const int64_t times = whole ? step[dim] / part / extent : step[dim] / part;
+    const char *texts[] = {arena_printf(local->out.arena, "%lld", (long long)times),
+                           whole ? local_dims_text(local, tensor, inner, inner + 1) : "1",
+                           step_text(local, tensor, step, inner)};
+    return sizes_times(local->out.arena, 3, texts);
+}
+
 /* $strided(x0): pointer and strides in elements. */
 static void put_strided(struct local *local, int tensor) {
     const struct strides strides = views_strides(local->plan, local->class, tensor);
+    const int ndim = local_tensor(local, tensor)->ndim;
     open_argument(local, local->kernels->target->arguments->structure, "rt_strided");
     put_tensor(local, tensor);
     strbuf_puts(&local->out, ", ");
-    put_array(local, "int64_t", local_tensor(local, tensor)->ndim, strides.step);
-    strbuf_putc(&local->out, '}');
+    if (!ndim) put_no_array(local);
+    if (ndim) open_array(local, "int64_t");
+    for (int d = 0; d < ndim; d++)
+        strbuf_printf(&local->out, "%s%s", d ? ", " : "", step_text(local, tensor, strides.step, d));
+    strbuf_puts(&local->out, ndim ? "}}" : "}");
 }
 
 static void put_ndim(struct local *local, int tensor) {

@@ -30,7 +30,7 @@ void names_reserve(struct names *names, const char *identifier);
 const char *names_words(struct arena *arena, const char *first, const char *last);
 /* True if an exporter generated the name, and it says nothing: "val_56", "onnx::MatMul_123". */
 bool names_says_nothing(const char *name);
-/* The same of a stored tensor: also if it is called after an operator that an exporter or rankc has computed: "add_43". */
+/* The same of a stored tensor: also if it is called after an operator whose result was computed before: "add_43". */
 bool names_says_no_member(const char *name);
 
 /* An identifier with these words that is not taken yet, else `otherwise`, with a number if that is taken too. */
