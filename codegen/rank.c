@@ -66,6 +66,7 @@ enum likeness {
 struct role {
     const int *tensors; /* per call: the tensor that it points to; then the instruction if is_merged(), else -1 */
     const char *name;
+    const char *field; /* of the row of a call: its own name, or that of one with the same address in every call */
     const char *alias; /* the variable that has the same address in every call: of a view's operand; NULL: none */
     bool constant;     /* the step does not write the tensor */
     enum likeness likeness;
@@ -231,7 +232,7 @@ static bool begin_together(const struct function *function, const int *a, const 
 static const char *role_address(const struct function *function, const struct role *role) {
     const struct plan_place *place = place_in(function, role->tensors, 0);
     struct arena *arena = function->arena;
-    const char *field = arena_printf(arena, "at->%s", role->name);
+    const char *field = arena_printf(arena, "at->%s", role->field);
     const char *slot = slot_text(arena, place), *start = slice_start(function, role->tensors[0]);
     const char *offset = role->likeness == SAME_ADDRESS ? extents_fixed(function->plan->graph, place->offset) : field;
     if (is_input(place)) return arena_printf(arena, "rt->inputs[%s]", offset);
@@ -343,8 +344,9 @@ static const struct role *role_of(struct function *function, int i, int slot) {
     struct role role = {.tensors = tensors, .likeness = likeness_of(function, tensors)};
     role.constant = tensor_at(function, tensors[0])->kind != TENSOR_VALUE || is_input(place_in(function, tensors, 0));
     role.name = names_take(&function->names, words_of(function, i, named), word_of_kind(function, named[0]));
-    const bool writes_constant = whole && whole->constant && is_computed(function, tensors[0]);
-    if (whole && !writes_constant && begin_together(function, tensors, whole->tensors)) {
+    const bool together = whole && begin_together(function, tensors, whole->tensors);
+    role.field = together ? whole->field : role.name;
+    if (together && !(whole->constant && is_computed(function, tensors[0]))) { /* which would be written */
         role.alias = whole->name;
         role.constant = whole->constant;
     }
@@ -482,7 +484,7 @@ static struct function new_function(const struct rankplan *plan, const struct so
 
 /* True if the row of a call has a field for the role. */
 static bool has_field(const struct role *role) {
-    return role->likeness != SAME_ADDRESS && !role->alias;
+    return role->likeness != SAME_ADDRESS && !role->alias && role->field == role->name;
 }
 
 static const char *field_type(const struct role *role) {
@@ -715,7 +717,7 @@ const char *rank_source(const struct rankplan *plan, const struct source *source
     tmpl_list(writer.env, "layers");
     tmpl_list(writer.env, "segments");
     for (int s = 0; s < plan->classes[source->classes[0]].nsegments; s++) write_segment(&writer, s);
-    tmpl_set(writer.env, "kernels", kernels_text(source->kernels));
+    tmpl_set(writer.env, "kernels", sizes_shown(arena, kernels_text(source->kernels)));
     tmpl_set(writer.env, "epilogues", strstr(kernels_text(source->kernels), " epilogue_") ? "yes" : "");
     bind_sizes(writer.env, plan->graph->open, &source->kernels->size_names);
     tmpl_set(writer.env, "grows", extents_grow(extents) ? "yes" : "");

@@ -470,13 +470,22 @@ const char *elementwise_finish(struct kernels *kernels, const struct rankplan *p
 
 /* Epilogues of products: the loops are over rows and columns of a block */
 
+/* The number of columns of a tensor: by name, where sizes are not open. */
+static const char *columns_text(struct kernels *kernels, const struct loops *loops, int tensor) {
+    const int last = loops->graph->tensors.at[tensor].ndim - 1;
+    if (loops->graph->open) return arena_printf(loops->arena, "%lld", (long long)loops->class->dims[tensor][last]);
+    const char *text = sizes_product(kernels->sizes, &kernels->size_names, loops->class, tensor, last, last + 1);
+    return strchr(text, '*') ? arena_printf(loops->arena, "(%s)", text) : text;
+}
+
 /* The index of an operand's element for a row and column. An operand has all rows or one, and all columns or one. */
-static const char *block_index(const struct loops *loops, int tensor) {
+static const char *block_index(struct kernels *kernels, const struct loops *loops, int tensor) {
     const int64_t *dims = loops->class->dims[tensor];
     int last = loops->graph->tensors.at[tensor].ndim - 1;
     int64_t columns = last < 0 ? 1 : dims[last], elements = rankplan_elements(loops->class, loops->graph, tensor);
     int64_t rows = columns ? elements / columns : 0;
-    const char *row = columns == 1 ? "row" : arena_printf(loops->arena, "row * %lld", (long long)columns);
+    const char *row =
+        columns == 1 ? "row" : arena_printf(loops->arena, "row * %s", columns_text(kernels, loops, tensor));
     if (rows == 1) return columns == 1 ? "0" : "column";
     return columns == 1 ? row : arena_printf(loops->arena, "%s + column", row);
 }
@@ -493,7 +502,7 @@ bool elementwise_epilogue_is_open(const struct graph *graph, const struct rank_c
 
 /* Binds the operands of an epilogue: the letter of attribute `result` is the product, the others are its further
  * inputs. */
-static void bind_beside(struct loops *loops, struct tmpl_env *env) {
+static void bind_beside(struct kernels *kernels, struct loops *loops, struct tmpl_env *env) {
     const int first = op_epilogue_first(loops->node);
     int result = (int)attr_int(loops->node, "result", 0);
     tmpl_list(env, "operands");
@@ -506,8 +515,8 @@ static void bind_beside(struct loops *loops, struct tmpl_env *env) {
         tmpl_set(operand, "operand", loops->operand[k]);
         tmpl_set(operand, "type", loops_type_name(loops, tensor));
         tmpl_setf(operand, "index", "%d", index);
-        loops->operand[k] =
-            loops_loaded(loops, tensor, arena_printf(loops->arena, "%c[%s]", letter, block_index(loops, tensor)));
+        loops->operand[k] = loops_loaded(
+            loops, tensor, arena_printf(loops->arena, "%c[%s]", letter, block_index(kernels, loops, tensor)));
         load_before_branch(loops, env, k, tensor, arena_printf(loops->arena, "%c", letter));
     }
     tmpl_set(env, "result", loops->operand[result]);
@@ -529,9 +538,9 @@ const char *elementwise_epilogue(struct kernels *kernels, const struct rankplan 
     const bool integers = op_multiplies_integers(loops.node->op);
     tmpl_list(env, "named");
     tmpl_list(env, "others");
-    bind_beside(&loops, env);
+    bind_beside(kernels, &loops, env);
     bind_chain(&loops, env);
-    tmpl_setf(env, "columns", "%lld", (long long)class->dims[y][plan->graph->tensors.at[y].ndim - 1]);
+    tmpl_set(env, "columns", columns_text(kernels, &loops, y));
     const char *here = arena_printf(kernels->arena, "x[%d]", loops.node->ninputs - op_epilogue_first(loops.node));
     const bool open = elementwise_epilogue_is_open(plan->graph, class, loops.node);
     tmpl_set(env, "extents_here", open ? extents_mark(kernels->arena, here) : "");

@@ -37,16 +37,24 @@ static const char *function_name(struct kernels *kernels, const char *op) {
     return alone ? name : arena_printf(kernels->arena, "%s_%d", name, kernels->names.n);
 }
 
-/* The template is first filled with a placeholder as name, so that functions which differ only in the name are one. */
+static const char *fill(const struct kernels *kernels, struct tmpl_env *env, const char *template, const char *name) {
+    tmpl_set(env, "name", name);
+    return tmpl_fill(kernels->arena, template, template_text(template), env);
+}
+
+/* The template is first filled with a placeholder as name, so that functions which differ only in the name are one. So
+ * are those that differ in what equal sizes are called, which are then numbers. */
 const char *kernels_share(struct kernels *kernels, struct tmpl_env *env, const char *template, const char *stem) {
-    tmpl_set(env, "name", stem);
-    const char *body = tmpl_fill(kernels->arena, template, template_text(template), env);
+    const char *body = sizes_valued(kernels->arena, fill(kernels, env, template, stem));
     const int known = map_find(&kernels->by_body, body);
-    if (known >= 0) return kernels->names.at[known];
+    if (known >= 0) {
+        const char **text = &kernels->texts.at[known], *name = kernels->names.at[known];
+        if (strcmp(*text, fill(kernels, env, template, name)) != 0) *text = sizes_valued(kernels->arena, *text);
+        return name;
+    }
     const char *name = function_name(kernels, stem);
     map_set(&kernels->by_body, body, kernels->names.n);
-    tmpl_set(env, "name", name);
     VEC_PUSH(kernels->arena, &kernels->names, name);
-    VEC_PUSH(kernels->arena, &kernels->texts, tmpl_fill(kernels->arena, template, template_text(template), env));
+    VEC_PUSH(kernels->arena, &kernels->texts, fill(kernels, env, template, name));
     return name;
 }

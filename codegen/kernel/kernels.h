@@ -23,7 +23,7 @@ struct kernels *kernels_new(struct arena *arena, const struct target *target, co
  * text, else `stem` in lower case and a number. Binds "name" in `env`. */
 const char *kernels_share(struct kernels *kernels, struct tmpl_env *env, const char *template, const char *stem);
 
-/* The text of all functions, in order of first use. */
+/* The text of all functions, in order of first use; names of sizes are marked (sizes_shown). */
 const char *kernels_text(const struct kernels *kernels);
 
 #endif

@@ -467,16 +467,29 @@ size_t sizes_name(const char *marked, const char **name, const char **end) {
     return strcspn(*name, "=");
 }
 
-const char *sizes_shown(struct arena *arena, const char *marked) {
+/* The text with each mark replaced by its name, or by its value. */
+static const char *without_marks(struct arena *arena, const char *marked, bool values) {
     struct strbuf out = {.arena = arena};
     while (*marked) {
-        const char *name;
-        if (*marked == SIZE_MARK) {
-            const size_t length = sizes_name(marked, &name, &marked);
-            strbuf_add(&out, name, length);
-        } else {
+        const char *name, *end;
+        const size_t length = *marked == SIZE_MARK ? sizes_name(marked, &name, &end) : 0;
+        if (!length) {
             strbuf_putc(&out, *marked++);
+            continue;
         }
+        if (values)
+            strbuf_add(&out, name + length + 1, (size_t)(end - name) - length - 2);
+        else
+            strbuf_add(&out, name, length);
+        marked = end;
     }
     return strbuf_text(&out);
+}
+
+const char *sizes_shown(struct arena *arena, const char *marked) {
+    return without_marks(arena, marked, false);
+}
+
+const char *sizes_valued(struct arena *arena, const char *marked) {
+    return without_marks(arena, marked, true);
 }

@@ -38,8 +38,9 @@ const char *sizes_letter(const struct sizes *sizes, int64_t extent);
 /* The product of sizes, each a number, a marked text, or a product of one and the other. */
 const char *sizes_times(struct arena *arena, int n, const char *const *texts);
 
-/* The marked text as C code: names alone. */
+/* The marked text as C code: names alone, or numbers alone. */
 const char *sizes_shown(struct arena *arena, const char *marked);
+const char *sizes_valued(struct arena *arena, const char *marked);
 /* The length of the name that begins at `marked` (a mark), and through *end what follows its value. */
 size_t sizes_name(const char *marked, const char **name, const char **end);
 enum { SIZE_MARK = 3, SIZE_END = 4 }; /* the first and the last byte of a name with its value */
