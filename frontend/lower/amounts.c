@@ -144,9 +144,15 @@ static int order_of(const struct amount_term *a, const struct amount_term *b) {
     return a->tensor != b->tensor ? a->tensor - b->tensor : a->element - b->element;
 }
 
+/* The sum of two numbers, of which open ones stay known. */
+static int64_t joined(const struct lowering *lowering, int64_t a, int64_t b) {
+    struct open_sizes *open = lowering->graph->open;
+    return open_is(open, a) || open_is(open, b) ? open_sum(open, a, b) : total(a, b);
+}
+
 static struct amount plus(struct lowering *lowering, const struct amount *a, int64_t factor, const struct amount *b) {
     struct amount_term *terms = ARENA_ARRAY(lowering->arena, struct amount_term, a->n + b->n + 1);
-    struct amount sum = {.offset = total(a->offset, times(factor, b->offset)), .terms = terms};
+    struct amount sum = {.offset = joined(lowering, a->offset, times(factor, b->offset)), .terms = terms};
     const int64_t low = times(factor, b->least), high = times(factor, b->most);
     for (int i = 0, k = 0; i < a->n || k < b->n;) {
         const int order = i == a->n ? 1 : k == b->n ? -1 : order_of(&a->terms[i], &b->terms[k]);
@@ -157,8 +163,8 @@ static struct amount plus(struct lowering *lowering, const struct amount *a, int
         k += order >= 0;
         if (term.factor) terms[sum.n++] = term;
     }
-    sum.least = total(a->least, least_of(low, high));
-    sum.most = total(a->most, most_of(low, high));
+    sum.least = joined(lowering, a->least, least_of(low, high));
+    sum.most = joined(lowering, a->most, most_of(low, high));
     return sum.n ? sum : amount_of_number(sum.offset);
 }
 
@@ -269,8 +275,15 @@ static bool multiply(struct lowering *lowering, const struct amount *x, struct a
 /* The quotient by a positive number if it divides everything; else a root in the range of the quotients, rounded to
  * either side. */
 static bool divide(struct lowering *lowering, const struct amount *x, struct amount *y) {
+    struct open_sizes *open = lowering->graph->open;
     const int64_t by = x[1].n ? 0 : x[1].offset;
-    if (by <= 0) return false;
+    if (by <= 0 || open_is(open, by)) return false;
+    if (open_is(open, x->offset)) {
+        const int64_t least = open_least(open, x->least), most = open_most(open, x->most);
+        y->least = least / by - (least % by < 0);
+        y->most = most / by + (most % by > 0);
+        return false;
+    }
     bool divides = x->offset % by == 0;
     for (int i = 0; i < x->n; i++) divides = divides && x->terms[i].factor % by == 0;
     y->least = x->least / by - (x->least % by < 0);

@@ -125,9 +125,9 @@ CHOICES = """
 choices (float[length, 3] x, int64[1] start, int64[1] end, bool[length] chosen, float[1, length, 4] boxes, float[1, 2, length] scores,
          int64[length] kinds)
     => (float[] between, float[] sum, float[] until, float[] behind, float[] first_five, float[] last_two, float[] few, int64[] where_few,
-        int64[] kept, int64[] unique, int64[] first, int64[] kind, int64[] times)
+        int64[] kept, int64[] unique, int64[] first, int64[] kind, int64[] times, float[] half, float[] from_last, float[] without_last)
 <int64[1] zero = {0}, int64[1] two = {2}, int64[1] minus_two = {-2}, int64[1] three = {3}, int64[1] five = {5}, int64[1] far = {100},
- float third = {0.3}>
+ float third = {0.3}, float[1] halves = {2}>
 {
     between = Slice (x, start, end, zero)
     sum = ReduceSum <keepdims = 0> (between, zero)
@@ -143,6 +143,15 @@ choices (float[length, 3] x, int64[1] start, int64[1] end, bool[length] chosen, 
     few, where_few = TopK <axis = 0> (x, most)
     kept = NonMaxSuppression (boxes, scores, three, third)
     unique, first, kind, times = Unique (kinds)
+    back = Neg (size)
+    back_float = Cast <to = 1> (back)
+    half_back = Div (back_float, halves)
+    down = Floor (half_back)
+    down_int = Cast <to = 7> (down)
+    up = Neg (down_int)
+    half = Slice (x, zero, up, zero)
+    from_last = Slice (x, minus_two, end, zero)
+    without_last = Slice (x, start, minus_two, zero)
 }
 """
 
