@@ -220,8 +220,7 @@ int lower_split_at(struct lower *lower, int axis, int n, int *pieces) {
     int known;
     if (!sizes || rt_dtype_is_float(tensor.dtype)) return lower_known(lower, 1, "split", &known) ? 0 : -1;
     if (tensor.ndim != 1 || tensor.dims[0] != n)
-        return lower_error(lower, 381, "%lld size(s) are given for %d output(s)", (long long)tensor_elements(&tensor),
-                           n);
+        return lower_error(lower, 381, "%lld size(s) are given for %d outputs", (long long)tensor_elements(&tensor), n);
     record_sizes(lower, axis, n, sizes);
     for (int i = 0; i < n; i++) {
         const struct amount size = amounts_of(lower->shared, lower->inputs[1])[i]; /* now with its bound */

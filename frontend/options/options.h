@@ -222,8 +222,8 @@ bool options_micro_batches(const struct options *options, int64_t units, int64_t
  * options_micro_batches. */
 bool options_divide_batch(struct options *options);
 
-/* The same where --global-batch and batch_dim are given: 0, or -1 after E0205. In generation without --dim of the batch,
- * that is its size. The search of autodist divides the batch for each of its candidates. */
+/* The same where --global-batch and batch_dim are given: 0, or -1 after E0205. In generation without --dim of the
+ * batch, that is its size. The search of autodist divides the batch for each of its candidates. */
 int options_take_batch(struct options *options, struct arena *arena, struct diags *diags);
 
 /* The name of a file without directories and suffix. */

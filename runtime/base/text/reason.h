@@ -27,9 +27,9 @@ struct rt_reason {
     char text[320];
 };
 
-/* What messages call after formatting: "(s)" and "(es)" behind a word become the ending that the number before it needs,
- * in place, so that "1 node(s)" is "1 node" and "3 batch(es)" is "3 batches". Quoted names stay as they are. Returns
- * the text. */
+/* What messages call after formatting: "(s)" and "(es)" behind a word become the ending that the number before it
+ * needs, in place, so that "1 node(s)" is "1 node" and "3 batch(es)" is "3 batches". Quoted names stay as they are.
+ * Returns the text. */
 char *rt_plurals(char *text);
 
 /* In a function (.., const char *format, ...): writes the text of a message to an array of characters. */
