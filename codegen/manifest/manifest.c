@@ -77,6 +77,7 @@ static void put_training(json *writer, const struct program_info *info, bool mod
     rt_json_key_real(writer, "clip_grad_norm", training->clip_grad_norm);
     if (training->ema > 0) rt_json_key_real(writer, "ema", training->ema);
     if (training->moments_int8) rt_json_key_bool(writer, "moments_int8", true);
+    if (training->gradients_bf16) rt_json_key_bool(writer, "gradients_bf16", true);
     if (training->offload) rt_json_key_text(writer, "offload", offload_names[training->offload]);
     if (training->amp.skip) rt_json_key_bool(writer, "skip_nonfinite", true);
     if (module) rt_json_key_bool(writer, "module", true);

@@ -203,6 +203,7 @@ static int read_training(struct check *check) {
     rt_json_bool(rt_json_member(training, "tied_once"), &check->training.tied_once);
     rt_json_real(rt_json_member(training, "ema"), &check->training.ema);
     rt_json_bool(rt_json_member(training, "moments_int8"), &check->training.moments_int8);
+    rt_json_bool(rt_json_member(training, "gradients_bf16"), &check->training.gradients_bf16);
     check->training.offload = offload_by_name(rt_json_text(rt_json_member(training, "offload")));
     check->training.lr_schedule_text = schedule;
     if (optimizer_parse(&check->training.optimizer, optimizer, check->arena, check->diags) < 0 ||

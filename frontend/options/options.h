@@ -130,7 +130,7 @@ struct options {
     const char *output, *instance_name;
     /* dtype: CHOICE_NONE keeps the model's; tied_gradients: CHOICE_NONE is the target's default */
     enum choice target, dtype, cache_dtype, weights, reuse, broadcast, attention, tied_gradients, logits, moments_dtype,
-        offload;
+        grad_accum_dtype, offload;
     struct option_policy pas;
     /* as asked for, with the settings of pas; the mesh has plan_ngpus shards, even if only --plan-ngpus was given.
      * micro_batches: 0: not given */

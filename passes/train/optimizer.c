@@ -106,10 +106,13 @@ static int join_units(struct optimizing *o, int gradient) {
 }
 
 /* Adds the gradient of each micro-batch to a state, unless it is a dummy. Gradients are summed, and parameters updated,
- * in f32 for 16-bit floats, since 0.999 is 1 in bf16, and 1 added to a sum of 256 is lost. */
+ * in f32 for 16-bit floats, since 0.999 is 1 in bf16, and 1 added to a sum of 256 is lost; sums are in bf16 if the user
+ * asks for that, as .grad of a bf16 parameter is in PyTorch. */
 static int accumulate(struct optimizing *o, struct parameter *p) {
     const bool gathers = training_gathers(o->decisions, o->graph);
-    const enum rt_dtype own = o->graph->tensors.at[p->gradient].dtype, dtype = gathers ? op_summed_in(own) : own;
+    const enum rt_dtype own = o->graph->tensors.at[p->gradient].dtype, dtype = o->training->gradients_bf16 ? RT_BF16
+                                                                               : gathers ? op_summed_in(own)
+                                                                                         : own;
     if ((p->gradient = gradient_as(o, p->gradient, dtype, 0)) < 0) return -1;
     if ((p->gradient = join_units(o, p->gradient)) < 0) return -1;
     if (!gathers) return 0;

@@ -135,6 +135,7 @@ struct training {
     double clip_grad_norm; /* largest norm of the gradient (torch.nn.utils.clip_grad_norm_); 0: no clipping */
     double ema;            /* decay of the averages of parameters, which are states "ema"; 0: there are none */
     bool moments_int8;     /* states that the optimizer's row marks are in blocks of 8 bits */
+    bool gradients_bf16;   /* gradients of parameters are kept, summed and reduced in bf16 */
     enum offload offload;  /* what lies in the host's memory (passes/place/offload.c) */
     int64_t bucket_bytes;  /* bytes of gradients per bucket that units reduce during the backward phase; 0: after it */
     bool tied_once;        /* stages send gradients of tied weights once a step (passes/place/tied_gradients.c) */

@@ -213,9 +213,12 @@ template <class T> static inline int rt_launch_held_squares(struct rt *rt, const
 }
 
 /* *y = *before + sum, or the sum if `before` is NULL. May be held (held.cuh). */
-template <class T> RT_FAMILY int rt_add_squares(struct rt *rt, double *y, const double *before, const T *x, int64_t n) {
+template <class S>
+RT_FAMILY int rt_add_squares(struct rt *rt, double *y, const double *before, const typename S::type *given, int64_t n) {
+    using T = typename S::element;
     using Row = rt_squared<T>;
     constexpr int width = RT_WIDTH(T);
+    const T *x = (const T *)given;
     const int64_t vectors = (uintptr_t)x % RT_VECTOR_BYTES ? 0 : n / width, points = n - vectors * (width - 1);
     rt_held *held = rt_held_of<Row>(rt, y);
     rt_short_table<Row> table = {};
@@ -230,8 +233,8 @@ template <class T> RT_FAMILY int rt_add_squares(struct rt *rt, double *y, const 
     return rt_launch_squares(rt, rt_squares_kernel<T, 1>, table, y, before);
 }
 
-template <class T> RT_FAMILY int rt_sum_squares(struct rt *rt, double *y, const T *x, int64_t n) {
-    return rt_add_squares(rt, y, NULL, x, n);
+template <class S> RT_FAMILY int rt_sum_squares(struct rt *rt, double *y, const typename S::type *x, int64_t n) {
+    return rt_add_squares<S>(rt, y, NULL, x, n);
 }
 
 #define RT_CUDA_REDUCE(T, s)                                                                                           \
@@ -338,9 +341,13 @@ RT_FAMILY int rt_log_softmax(struct rt *rt, T *y, const T *x, int64_t outer, int
 #define RT_CUDA_SOFTMAX(T, s)                                                                                          \
     RT_NAME(rt_softmax_##s, rt_softmax<T>)                                                                             \
     RT_NAME(rt_log_softmax_##s, rt_log_softmax<T>)                                                                     \
-    RT_NAME(rt_cumprod_grad_##s, rt_cumprod_grad<T>)                                                                   \
-    RT_NAME(rt_sum_squares_##s, rt_sum_squares<T>)                                                                     \
-    RT_NAME(rt_add_squares_##s, rt_add_squares<T>)
+    RT_NAME(rt_cumprod_grad_##s, rt_cumprod_grad<T>)
 RT_FLOATS(RT_CUDA_SOFTMAX)
+
+#define RT_CUDA_SQUARES(T, s)                                                                                          \
+    RT_NAME(rt_sum_squares_##s, rt_sum_squares<rt_##s>)                                                                \
+    RT_NAME(rt_add_squares_##s, rt_add_squares<rt_##s>)
+RT_FLOATS(RT_CUDA_SQUARES)
+RT_HALVES(RT_CUDA_SQUARES)
 
 #endif

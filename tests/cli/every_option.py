@@ -435,6 +435,21 @@ def moments_dtype(b):
     assert "--moments-dtype needs --train" in b.call("plan", model, "--moments-dtype", "int8", code=2).stderr
 
 
+def grad_accum_dtype(b):
+    model, words = SOURCE / "tests/training/mlp_blocks/model.onnx", ["--train", "--optimizer", "adamw", "--accumulate", "2"]
+    weights, biases = 8192 + 12288 + 6912 + 9216 + 160, 512 + 24 + 288 + 32 + 5
+
+    def gradients(*more):
+        return b.show(model, *words, *more)["ranks"][0]["memory"]["gradients"]
+
+    each, few = gradients(), gradients("--grad-accum-dtype", "bf16")
+    assert gradients("--grad-accum-dtype", "f32") == each
+    assert abs(each - few - 2 * (weights + biases)) < 10 * 64, (each, few)  # each tensor is padded
+    divided = gradients("--grad-accum-dtype", "bf16", "--use-zero", "2", "--runtime-ngpus", "2")
+    assert divided < 0.6 * few, (divided, few)
+    assert "--grad-accum-dtype needs --train" in b.call("plan", model, "--grad-accum-dtype", "bf16", code=2).stderr
+
+
 def offload(b):
     model, words = SOURCE / "tests/training/mlp_blocks/model.onnx", ["--train", "--optimizer", "adamw", "--target", "cuda"]
 

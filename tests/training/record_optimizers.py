@@ -26,6 +26,7 @@ from record import CASES, Case, make, reference_of
 
 F32 = torch.float32  # whatever its name stands for while a run in f64 is recorded
 MICRO_BATCHES = (1, 2)  # of one or two units that accumulate 1, or of one that accumulates 2
+MORE_MICRO_BATCHES = (1, 2, 4)
 
 
 def of_torch(name, **options):
@@ -107,6 +108,29 @@ class InBlocks:
                     blocks.copy_(self.optimizer.state[parameter][self.moment])
 
 
+class In16Bits:
+    """An optimizer whose gradients are .grad in bf16, to which each micro-batch adds."""
+
+    def __init__(self, module, optimizer):
+        self.parameters, self.optimizer = list(module.parameters()), optimizer
+        self.defaults, self.param_groups, self.step = optimizer.defaults, optimizer.param_groups, optimizer.step
+
+    def zero_grad(self):
+        self.optimizer.zero_grad()
+        for parameter in self.parameters:
+            parameter.grad_dtype = torch.bfloat16
+
+
+def widened_norm(parameters, most, clip=torch.nn.utils.clip_grad_norm_):
+    """The norm, and updates, are of the sums in the parameters' precision."""
+    parameters = list(parameters)
+    for parameter in parameters:
+        gradient, parameter.grad = parameter.grad, None
+        parameter.grad_dtype = parameter.dtype
+        parameter.grad = None if gradient is None else gradient.to(parameter.dtype)
+    return clip(parameters, most)
+
+
 def losses_of_averages(average, data, batch):
     """The losses of the first micro-batch, and of all whole micro-batches, with the averages after every fifth step."""
     samples = len(next(iter(data.values()))) // batch * batch
@@ -147,6 +171,10 @@ OPTIMIZERS = {
                   lambda m: InBlocks(Lion(m.parameters(), lr=0.0003, weight_decay=0.1), "exp_avg"), IN_F64),
     "sgd_int8": ("mlp_blocks", "sgd:lr=0.05,momentum=0.9",
                  lambda m: InBlocks(torch.optim.SGD(m.parameters(), lr=0.05, momentum=0.9), "momentum_buffer"), IN_F64),
+    # In f64, where a sum that is rounded to bf16 otherwise does not fall to the other side.
+    "adamw_grad_bf16": ("gpt2", "adamw:lr=0.001,weight_decay=0.1",
+                        lambda m: In16Bits(m, torch.optim.AdamW(m.parameters(), lr=0.001, weight_decay=0.1)),
+                        ["--grad-accum-dtype", "bf16", "--dtype", "f64"]),
     "lion": ("gpt2", "lion:lr=0.0003,weight_decay=0.1", lambda m: Lion(m.parameters(), lr=0.0003, weight_decay=0.1)),
     "rmsprop": ("gpt2", "rmsprop:lr=0.001,weight_decay=0.01", of_torch("RMSprop", lr=0.001, weight_decay=0.01)),
     "rmsprop_momentum": ("gpt2", "rmsprop:lr=0.0005,alpha=0.95,momentum=0.9,eps=1e-6",
@@ -171,7 +199,9 @@ def main():
         model, text, make_optimizer, *more = OPTIMIZERS[name]
         case = Case(*CASES[model])._replace(optimizer=text, make_optimizer=make_optimizer, options=more[0] if more else ())
         module, data = make(model, case)
-        reference = {"model": model, "batch": case.data[0], **reference_of(model, case, module, data, MICRO_BATCHES)}
+        counts = MORE_MICRO_BATCHES if "--grad-accum-dtype" in case.options else MICRO_BATCHES
+        with mock.patch.object(torch.nn.utils, "clip_grad_norm_", widened_norm):
+            reference = {"model": model, "batch": case.data[0], **reference_of(model, case, module, data, counts)}
         if Averaged.made:
             averages = iter(Averaged.made)
             for runs in reference["steps"].values():

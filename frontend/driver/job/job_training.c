@@ -49,14 +49,14 @@ static int read_buckets(struct job *job) {
 
 /* E0200 for any option of training alone: none is ignored silently. */
 static int refuse_training(const struct job *job) {
-    static const enum option_id of_training[] = {/* of parameters and their update */
-                                                 OPT_OPTIMIZER, OPT_LR_SCHEDULE, OPT_PARAM, OPT_INIT, OPT_LORA, OPT_EMA,
-                                                 OPT_MOMENTS_DTYPE, OPT_OFFLOAD, OPT_CLIP_GRAD_NORM, OPT_SKIP_NONFINITE,
-                                                 /* of the loss and what computes it */
-                                                 OPT_LOSS, OPT_SYNC_BATCH_NORM, OPT_AMP, OPT_FP8,
-                                                 /* of gradients between ranks */
-                                                 OPT_USE_ZERO, OPT_TIED_GRADIENTS, OPT_USE_ASYNC_REDUCER,
-                                                 OPT_REDUCER_BUCKET_CAP_MB};
+    static const enum option_id of_training[] = {
+        /* of parameters and their update */
+        OPT_OPTIMIZER, OPT_LR_SCHEDULE, OPT_PARAM, OPT_INIT, OPT_LORA, OPT_EMA, OPT_MOMENTS_DTYPE, OPT_GRAD_ACCUM_DTYPE,
+        OPT_OFFLOAD, OPT_CLIP_GRAD_NORM, OPT_SKIP_NONFINITE,
+        /* of the loss and what computes it */
+        OPT_LOSS, OPT_SYNC_BATCH_NORM, OPT_AMP, OPT_FP8,
+        /* of gradients between ranks */
+        OPT_USE_ZERO, OPT_TIED_GRADIENTS, OPT_USE_ASYNC_REDUCER, OPT_REDUCER_BUCKET_CAP_MB};
     for (size_t i = 0; i < sizeof of_training / sizeof *of_training; i++)
         if (job->options->given[of_training[i]])
             return diag_error(job->diags, 200, EXIT_USAGE, NULL, "--%s needs --train",
@@ -222,6 +222,7 @@ int job_read_training(struct job *job) {
         if (lora_rule_add(training, options->loras.all.at[i], job->arena, job->diags) < 0) return -1;
     add_trained_rules(job, training);
     training->moments_int8 = options->moments_dtype == OPT_MOMENTS_INT8;
+    training->gradients_bf16 = options->grad_accum_dtype == OPT_GRAD_ACCUM_BF16;
     if (moments_check(training, job->diags) < 0 || read_offload(job) < 0) return -1;
     return of_model ? 0 : optimizers_check(training, job->arena, job->diags);
 }

@@ -378,12 +378,13 @@ static inline double rt_column_sum(const struct rt_column_sums *s, int64_t j) {
            ((s->part[1][j] + s->part[5][j]) + (s->part[3][j] + s->part[7][j]));
 }
 
-/* Sum of the squares of all n elements in f64: blocks of 2^14 elements in the order above, then the blocks in order. */
-void rt_sum_squares_f32(double *y, const float *x, int64_t n);
-void rt_sum_squares_f64(double *y, const double *x, int64_t n);
-/* The same, added to `sum`; in place too. */
-void rt_add_squares_f32(double *y, const double *sum, const float *x, int64_t n);
-void rt_add_squares_f64(double *y, const double *sum, const double *x, int64_t n);
+/* Sum of the squares of all n elements in f64: blocks of 2^14 elements in the order above, then the blocks in order.
+ * add_squares: the same, added to `sum`; in place too. */
+#define RT_DECLARE_SQUARES(T, s)                                                                                       \
+    void rt_sum_squares_##s(double *y, const T *x, int64_t n);                                                         \
+    void rt_add_squares_##s(double *y, const double *sum, const T *x, int64_t n);
+RT_FLOATS(RT_DECLARE_SQUARES)
+RT_HALVES(RT_DECLARE_SQUARES)
 
 #define RT_DECLARE_REDUCE(T, s)                                                                                        \
     void rt_reduce_sum_##s(T *y /* (outer,inner) */, const T *x /* (outer,r,inner) */, int64_t outer, int64_t r,       \

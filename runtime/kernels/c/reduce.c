@@ -107,11 +107,14 @@ enum { SQUARE_BLOCK = 1 << 14, SQUARE_PARTS = 256, SQUARE_LANES = 32 };
 
 /* Fixed-size blocks are summed separately, then added in order: the result does not depend on the number of threads. */
 #define DEFINE_SUM_SQUARES(T, s)                                                                                       \
+    static inline double square_##s(T x) {                                                                             \
+        return (double)WIDEN_##s(x) * (double)WIDEN_##s(x);                                                            \
+    }                                                                                                                  \
     CLONES static double square_block_##s(const T *x, int64_t n) {                                                     \
         double sum[SQUARE_LANES] = {0};                                                                                \
         for (int64_t i = 0; i + SQUARE_LANES <= n; i += SQUARE_LANES)                                                  \
-            for (int l = 0; l < SQUARE_LANES; l++) sum[l] += (double)x[i + l] * (double)x[i + l];                      \
-        for (int64_t i = n - n % SQUARE_LANES; i < n; i++) sum[i % SQUARE_LANES] += (double)x[i] * (double)x[i];       \
+            for (int l = 0; l < SQUARE_LANES; l++) sum[l] += square_##s(x[i + l]);                                     \
+        for (int64_t i = n - n % SQUARE_LANES; i < n; i++) sum[i % SQUARE_LANES] += square_##s(x[i]);                  \
         for (int width = SQUARE_LANES / 2; width > 0; width /= 2)                                                      \
             for (int l = 0; l < width; l++) sum[l] += sum[l + width];                                                  \
         return sum[0];                                                                                                 \
@@ -135,3 +138,4 @@ enum { SQUARE_BLOCK = 1 << 14, SQUARE_PARTS = 256, SQUARE_LANES = 32 };
     }
 
 RT_FLOATS(DEFINE_SUM_SQUARES)
+RT_HALVES(DEFINE_SUM_SQUARES)
