@@ -16,7 +16,7 @@ static bool has_kernel(const struct target *target, const struct node *node, enu
 }
 
 /* What the node has that only kernels of other targets compute, where the text was planned for one; NULL: nothing.
- * Products are fused with an expression or the sum of an operand by libraries, unless they are packed or of integers. */
+ * Products that are not packed nor of integers are fused with an expression or the sum of an operand by libraries. */
 static const char *of_other_target(const struct target *target, const struct node *node) {
     const bool packed = attr_int(node, "packed", 0), integers = op_multiplies_integers(node->op);
     if (target->library_products && packed) return "a packed weight";

@@ -41,8 +41,8 @@ static const char *key_of_node(struct lowering *lowering, const struct node *nod
 }
 
 /* Note [Counts of masks]
- * Exporters select rows by a mask with NonZero, and compute how many there are, or the elements of these rows, as sums of
- * the mask in other shapes. Their numbers are those that NonZero counts, times the elements of a row. */
+ * Exporters select rows by a mask with NonZero, and compute how many there are, or the elements of these rows, as sums
+ * of the mask in other shapes. Their numbers are those that NonZero counts, times the elements of a row. */
 struct mask_count {
     int mask;
     int64_t times; /* each element of the mask is counted so often */

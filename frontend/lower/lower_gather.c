@@ -82,8 +82,8 @@ int lower_gather(struct lower *lower) {
     return lower_result(lower, emit_reshape(lower, piece, ndim, shape));
 }
 
-/* True if no extent of `index` exceeds that of x, except along `axis` (GatherElements, ScatterElements). Open ones that are
- * equal at typical sizes are taken to be equal. */
+/* True if no extent of `index` exceeds that of x, except along `axis` (GatherElements, ScatterElements). Open ones that
+ * are equal at typical sizes are taken to be equal. */
 static bool fits_elements(const struct lower *lower, const struct tensor *x, const struct tensor *index, int axis) {
     struct open_sizes *open = lower->builder.graph->open;
     bool fits = index->ndim == x->ndim;
