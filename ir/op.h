@@ -82,7 +82,7 @@ struct op {
     bool halves; /* the kernel has 16-bit float variants; for others pass promote_to_f32 inserts casts to f32 */
     bool onto;   /* the result is added to input 0, which has the result's layout: a partial sum if that is one */
     enum op_linear linear;
-    bool commutes;    /* commutative: the two operands may be exchanged */
+    bool commutes; /* commutative: the two operands may be exchanged */
     /* Second operand with which the result is the first operand, bit for bit: x + -0 and x - 0 are x for every x, while
      * x + 0 makes 0 of -0. Integers have no -0. NULL: there is none. */
     const char *unit;

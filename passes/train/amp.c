@@ -183,8 +183,7 @@ static void report(const struct caster *c) {
         halves += half && node->op->id != OP_Cast;
         products += product, half_products += product && half;
     }
-    diag_remark(c->builder.diags, graph->name,
-                "amp: %s for %d node(s), and %d of %d matrix products and convolutions",
+    diag_remark(c->builder.diags, graph->name, "amp: %s for %d node(s), and %d of %d matrix products and convolutions",
                 rt_dtypes[c->amp->dtype].name, halves, half_products, products);
 }
 

@@ -552,8 +552,7 @@ static int open_log(struct trainer *t) {
     const char *path = t->options->log;
     const int64_t step = t->resume ? t->rt->internal->trained : -1;
     if (!path || !t->self->first) return RT_OK;
-    if (rt_make_parents(path))
-        t->log = t->options->eval_only ? fopen(path, "ae") : log_open(path, step, &t->evaluated);
+    if (rt_make_parents(path)) t->log = t->options->eval_only ? fopen(path, "ae") : log_open(path, step, &t->evaluated);
     if (t->log) return RT_OK;
     return fail_with(t->self, EXIT_SYSTEM, RT_CODE_WRITE, "cannot write '%s': %s", rt_quote_text(path).text,
                      strerror(errno));
