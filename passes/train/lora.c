@@ -255,6 +255,15 @@ static const char *module_of(const struct graph *graph, const struct node *node,
     return rt_has_suffix(name, end) ? arena_copy(graph->arena, name, strlen(name) - (sizeof end - 1)) : name;
 }
 
+/* The same product as one with a parameter, a stack of one matrix, as peft's target_parameters name it; NULL: it is
+ * none. */
+static const char *parameter_of(const struct graph *graph, const char *module, struct product *p) {
+    if (p->kind != LORA_LINEAR) return NULL;
+    p->kind = LORA_STACK;
+    return strcmp(module, graph->tensors.at[p->stored].name) == 0 ? module
+                                                                  : arena_printf(graph->arena, "%s.weight", module);
+}
+
 const char *lora_module_of(const struct graph *graph, const struct node *node, int weight) {
     const bool stack = graph->tensors.at[weight].ndim == 3;
     return module_of(graph, node, &(struct product){.kind = stack ? LORA_STACK : LORA_LINEAR, .stored = weight});
@@ -326,13 +335,18 @@ static int add_matrix(struct adapting *a, const struct adapter *adapter, char ma
     return id;
 }
 
+/* False for a parameter that is one matrix. */
+static bool is_stack(const struct adapting *a, const struct product *p) {
+    return p->kind == LORA_STACK && a->builder.graph->tensors.at[p->stored].ndim == 3;
+}
+
 /* A and B as the operands of products: (outputs, inputs), of an embedding A' (rows, r), of a stack for each matrix. */
 static int add_down(struct adapting *a, const struct adapter *adapter, enum rt_dtype dtype) {
     const struct product *p = &adapter->product;
     const int64_t r = (int64_t)adapter->rule->r;
     const int id = add_matrix(a, adapter, 'A', dtype, 2, (int64_t[]){p->count * r, p->inputs});
     if (p->kind == LORA_EMBEDDING) return build_transpose(&a->builder, id, (int64_t[]){1, 0});
-    return p->kind == LORA_STACK ? build_reshape(&a->builder, id, 3, (int64_t[]){p->count, r, p->inputs}) : id;
+    return is_stack(a, p) ? build_reshape(&a->builder, id, 3, (int64_t[]){p->count, r, p->inputs}) : id;
 }
 
 static int add_up(struct adapting *a, const struct adapter *adapter, enum rt_dtype dtype) {
@@ -340,6 +354,7 @@ static int add_up(struct adapting *a, const struct adapter *adapter, enum rt_dty
     const bool stack = p->kind == LORA_STACK;
     const int64_t dims[] = {p->outputs, (int64_t)adapter->rule->r, p->count};
     const int id = add_matrix(a, adapter, 'B', dtype, 2 + stack, dims);
+    if (stack && !is_stack(a, p)) return build_reshape(&a->builder, id, 2, dims);
     return stack ? build_transpose(&a->builder, id, (int64_t[]){2, 0, 1}) : id;
 }
 
@@ -409,8 +424,10 @@ struct lora_modules lora_modules_of(const struct graph *graph) {
     for (int kind = 0; kind <= LORA_STACK; kind++) map_init(&known[kind], graph->arena);
     GRAPH_EACH(graph, i, const struct node *node) {
         if (!find_product(graph, node, &p)) continue;
-        const struct lora_module module = {module_of(graph, node, &p), p.kind};
-        if (map_put(&known[p.kind], module.name, strlen(module.name), 0)) VEC_PUSH(graph->arena, &modules.all, module);
+        const char *name = module_of(graph, node, &p);
+        for (; name; name = parameter_of(graph, name, &p))
+            if (map_put(&known[p.kind], name, strlen(name), 0))
+                VEC_PUSH(graph->arena, &modules.all, ((struct lora_module){name, p.kind}));
     }
     return modules;
 }
@@ -505,16 +522,24 @@ static int find_modules(const struct graph *graph, const struct lora_given *give
     return none ? -1 : 0;
 }
 
+/* The adapter of the product, or of its matrix as a parameter, and the name of either; -1: it has none. */
+static int given_of(const struct adapting *a, const struct node *node, struct product *p, const char **module) {
+    const struct graph *graph = a->builder.graph;
+    for (*module = module_of(graph, node, p); *module; *module = parameter_of(graph, *module, p))
+        for (int i = 0; i < a->ngiven; i++)
+            if (strcmp(a->module[i], *module) == 0 && a->given[i].kind == p->kind) return i;
+    return -1;
+}
+
 /* 1 and *out: the adapter of the product; 0: it has none; -1 after a diagnostic. */
 static int adapter_of(const struct adapting *a, int id, struct adapter *out) {
     const struct graph *graph = a->builder.graph;
     const struct node *node = &graph->nodes.at[id];
+    const char *module;
     struct product p;
     if (!find_product(graph, node, &p)) return 0;
-    const char *module = module_of(graph, node, &p);
-    int i = 0;
-    while (i < a->ngiven && (strcmp(a->module[i], module) != 0 || a->given[i].kind != p.kind)) i++;
-    if (i == a->ngiven) return 0;
+    const int i = given_of(a, node, &p, &module);
+    if (i < 0) return 0;
     const struct lora_given *given = &a->given[i];
     if ((given->rule.swapped || p.inputs != given->inputs) && p.outputs == given->inputs) swap(&p);
     *out = (struct adapter){p, module, &given->rule, given, 0};
@@ -560,9 +585,9 @@ static bool is_shared(const struct graph *graph, const struct adapter *adapter) 
     for (int i = 0; i < graph->order.n; i++) {
         const struct node *node = &graph->nodes.at[graph->order.at[i]];
         if (!reads(graph, node, adapter->product.stored)) continue;
-        if (!find_product(graph, node, &p) || p.kind != adapter->product.kind ||
-            strcmp(module_of(graph, node, &p), adapter->module) != 0)
-            return true;
+        const char *name = find_product(graph, node, &p) ? module_of(graph, node, &p) : NULL;
+        if (name && p.kind != adapter->product.kind) name = parameter_of(graph, name, &p);
+        if (!name || p.kind != adapter->product.kind || strcmp(name, adapter->module) != 0) return true;
     }
     return false;
 }
@@ -651,6 +676,7 @@ static int merged(void *env, int id) {
     struct product p;
     if (!base || !find_product(graph, base, &p)) return REWRITE_KEPT;
     const struct node product = *base;
+    if (lora_find_matrix(graph, module, p.kind, 'A') < 0) p.kind = LORA_STACK; /* of a parameter */
     const int a = lora_find_matrix(graph, module, p.kind, 'A'), b = lora_find_matrix(graph, module, p.kind, 'B');
     if (a < 0 || b < 0) return REWRITE_KEPT;
     if (attr_int(&sum, "swapped", 0)) swap(&p);
@@ -666,13 +692,18 @@ static int merged(void *env, int id) {
 static int adapted(void *env, int id) {
     struct adapting *a = env;
     struct graph *graph = a->builder.graph;
+    const struct node *node = &graph->nodes.at[id];
     struct adapter adapter = {0};
-    if (!find_product(graph, &graph->nodes.at[id], &adapter.product)) return REWRITE_KEPT;
-    const char *module = adapter.module = module_of(graph, &graph->nodes.at[id], &adapter.product);
-    for (int i = 0; i < a->training->loras.n; i++)
-        a->matched[i] = a->matched[i] || rule_matches(&a->training->loras.at[i], module);
-    if (!(adapter.rule = lora_rule_of(a->training, module))) return REWRITE_KEPT;
-    const int known = lora_find_matrix(graph, module, adapter.product.kind, 'A');
+    if (!find_product(graph, node, &adapter.product)) return REWRITE_KEPT;
+    for (const char *name = module_of(graph, node, &adapter.product); name;
+         name = parameter_of(graph, name, &adapter.product)) {
+        for (int i = 0; i < a->training->loras.n; i++)
+            a->matched[i] = a->matched[i] || rule_matches(&a->training->loras.at[i], name);
+        adapter.module = name;
+        if ((adapter.rule = lora_rule_of(a->training, name))) break;
+    }
+    if (!adapter.rule) return REWRITE_KEPT;
+    const int known = lora_find_matrix(graph, adapter.module, adapter.product.kind, 'A');
     if (known >= 0 && graph->tensors.at[known].stored.file >= 0) return REWRITE_KEPT; /* --adapter has put it there */
     if (adapter.rule->swapped) swap(&adapter.product);
     return put_beside(a, id, &adapter);

@@ -10,7 +10,8 @@
  *     LINEAR     MatMul(x, W)                   MODULE of MODULE.weight      (r, inputs)    (outputs, r)
  *     EMBEDDING  Gather(W, x): x is one-hot     MODULE of MODULE.weight      (r, rows)      (columns, r)
  *     STACK      MatMul or ExpertMatMul, W of   the parameter: MODULE.NAME   (E r, inputs)  (outputs, r, E)
- *                E matrices, chosen or all
+ *                E matrices, chosen or all, or
+ *                one that is named so
  *
  * which are MODULE.lora_A.weight and MODULE.lora_B.weight, of an embedding MODULE.lora_embedding_A and
  * MODULE.lora_embedding_B. Of a stack they are MODULE.NAME.lora_A.K and MODULE.NAME.lora_B.K for the module's stack K,

@@ -20,7 +20,7 @@ with needed():
     import numpy as np
 
 CASES = ["gpt2/attention", "gpt2/all", "gpt2/embedding", "llama/attention", "llama/all", "bert/attention", "bert/embedding", "vit/attention",
-         "experts/experts", "tied/logits", "mixtral/stacks", "mixtral/down", "stacks/stacks", "nested/own"]
+         "experts/experts", "tied/logits", "mixtral/stacks", "mixtral/down", "mixtral/router", "stacks/stacks", "nested/own"]
 PLANS = ["one", "dp2", "tp2", "pp2", "dp2+use-zero=3", "tp2dp2+use-zero=2", "tp2pp2"]
 BOUND = 1e-5
 ROOT = os.path.join(HERE, "lora")

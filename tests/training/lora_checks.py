@@ -80,6 +80,7 @@ def merged(rankc, work, hash_file):
                                       ("llama/all", "one", [], "0 parameters, 14 adapters merged"),
                                       ("gpt2/embedding", "tp2", [], "0 parameters, 4 adapters merged"),
                                       ("mixtral/stacks", "one", [], "0 parameters, 6 adapters merged"),
+                                      ("mixtral/router", "one", [], "0 parameters, 4 adapters merged"),
                                       ("stacks/stacks", "tp2", [], "0 parameters, 3 adapters merged"),
                                       ("tied/logits", "one", ["--param", "lm_head.weight:train"], "1 parameter, 3 adapters merged"),
                                       ("tied/both", "one", [], "0 parameters, 2 adapters merged"),

@@ -190,6 +190,7 @@ MODELS = {
     "experts": Row(Mixture, {"experts": (["up", "down"], {"r": 4, "lora_alpha": 8})}),
     "mixtral": Row(mixtral, {"stacks": (["q_proj"], {"r": 4, "lora_alpha": 8, "target_parameters": [
         "experts.gate_up_proj", "experts.down_proj"]}), "down": ([], {"r": 2, "lora_alpha": 2, "target_parameters": ["down_proj"]}),
+        "router": ([], {"r": 2, "lora_alpha": 4, "target_parameters": ["gate.weight", "experts.down_proj"]}),
         "own": ([], {"r": 2, "lora_alpha": 4, "target_parameters": ["gate_up_proj", "down_proj"], "rank_pattern": {"down_proj": 3},
                      "alpha_pattern": {"gate_up_proj": 9, "layers.1.mlp.experts.gate_up_proj": 5}})}, **DECODER),
     "stacks": Row(Stacks, {"stacks": (["embed"], {"r": 2, "lora_alpha": 4, "target_parameters": ["experts.up", "experts.down"]})}),

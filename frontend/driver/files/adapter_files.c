@@ -244,37 +244,34 @@ static int add_adapter(struct reader *r, const struct rt_safetensor *a) {
     return 0;
 }
 
-/* The adapters from `first` on that are of no stacks, the shorter names first. */
-static const struct lora_given **by_length(const struct adapter_files *files, int first, struct arena *arena, int *n) {
-    const struct lora_given **all = ARENA_ARRAY(arena, const struct lora_given *, files->all.n + 1);
-    *n = 0;
-    for (int i = first; i < files->all.n; i++) {
-        const struct lora_given *given = &files->all.at[i];
-        if (given->rules) continue;
-        int at = (*n)++;
-        for (; at > 0 && strlen(all[at - 1]->name) > strlen(given->name); at--) all[at] = all[at - 1];
-        all[at] = given;
-    }
-    return all;
+/* Orders adapters from `first` on by the length of their names. The last rule that matches applies, and a name matches
+ * also where it is the end of another. */
+static void sort_by_length(struct adapter_files *files, int first) {
+    struct lora_given *all = files->all.at;
+    for (int i = first + 1; i < files->all.n; i++)
+        for (int at = i; at > first && strlen(all[at - 1].name) > strlen(all[at].name); at--) {
+            const struct lora_given shorter = all[at];
+            all[at] = all[at - 1], all[at - 1] = shorter;
+        }
 }
 
-/* Modules from `first` on with equal options share a line. The last rule that matches applies, and a name matches also
- * where it is the end of another: longer ones come later, and those of stacks, which may match modules too, first. */
+/* Modules from `first` on with equal options share a line. Names of stacks may also match modules, whose lines, with
+ * whole names, come after them. */
 static const char *join_rules(const struct adapter_files *files, int first, struct arena *arena) {
     const struct training *stacks = NULL;
     struct strbuf lines;
     const char *last = "";
-    int n;
-    const struct lora_given **all = by_length(files, first, arena, &n);
     strbuf_init(&lines, arena);
     for (int i = first; i < files->all.n; i++)
         if (files->all.at[i].rules) stacks = files->all.at[i].rules; /* the same for all */
     for (int i = 0; stacks && i < stacks->loras.n; i++) strbuf_printf(&lines, "%s\n", stacks->loras.at[i].text);
-    for (int i = 0; i < n; i++) {
-        const char *options = strchr(all[i]->rule.text, ':');
+    for (int i = first; i < files->all.n; i++) {
+        const struct lora_given *given = &files->all.at[i];
+        const char *options = strchr(given->rule.text, ':');
         const bool same = strcmp(options, last) == 0;
+        if (given->rules) continue;
         if (*last && !same) strbuf_printf(&lines, "%s\n", last);
-        strbuf_printf(&lines, "%s%s", same ? "," : "", all[i]->rule.globs);
+        strbuf_printf(&lines, "%s%s", same ? "," : "", given->rule.globs);
         last = options;
     }
     strbuf_puts(&lines, last);
@@ -339,6 +336,7 @@ static int read_source(struct adapter_files *files, struct adapter_source source
     arena_own(arena, &r->tensors, free_safetensors);
     for (int64_t i = 0; i < r->tensors.n; i++)
         if (add_adapter(r, &r->tensors.at[i]) < 0) return -1;
+    sort_by_length(files, before);
     rt_hash_start(hash);
     rt_hash_text(hash, join_rules(files, before, arena));
     rt_hash_field(hash, mapped.bytes, (size_t)mapped.count);
