@@ -25,11 +25,11 @@ GRIDS = {"v": "# V\nF0@0 F1@0 . F0@3 B0@3 F1@3 B1@3 . B0@0 B1@0\n. F0@1 F0@2 F1@
          "1f1b": "F0 F1 B0 F2 B1 F3 B2 B3\nF0 B0 F1 B1 F2 B2 F3 B3\n",
          "w": "F0@0 F1@0 F0@3 B0@3 F1@3 B1@3 W0@3 B0@0 W1@3 B1@0 W0@0 W1@0\nF0@1 F0@2 F1@1 F1@2 B0@2 B0@1 B1@2 B1@1 W0@2 W0@1 W1@2 W1@1\n"}
 # line of the file, and what is wrong with it
-BROKEN = {"F0 B0\nF0\n": (2, "3 cells, but 2 stages with 1 micro-batches have 4"), "F0 B0\nF0@0 B0@0\n": (2, "stage 0 is on line 1, too"),
+BROKEN = {"F0 B0\nF0\n": (2, "3 cells, but 2 stages with 1 micro-batch have 4"), "F0 B0\nF0@0 B0@0\n": (2, "stage 0 is on line 1, too"),
           "\n\nX\n": (3, "a cell is F, B or W"), "F99999999999\n": (1, "F, B and W are followed by the number"), "F0 B0@\n": (1, "@ is followed by"),
           "F0 B0\n# x\nB0 F0\n": (3, "B0 of stage 1 comes before its F"), "F0 B0 F0 B0\n": (1, "4 cells, but 1 stage"), "": (0, "the file has no cell"),
           "F0 B0\n..\n": (2, "the line has no cell"), "F0@4095 B0@4095\n": (1, "no line has stage 0"), "F0B0\n": (1, "cells are separated by blanks"),
-          "F0 B0 W0\nF0 B0\n": (2, "5 cells, but 2 stages with 1 micro-batches have 6"), "F0 W0 B0\n": (1, "W0 of stage 0 comes before its B"),
+          "F0 B0 W0\nF0 B0\n": (2, "5 cells, but 2 stages with 1 micro-batch have 6"), "F0 W0 B0\n": (1, "W0 of stage 0 comes before its B"),
           "F0 B0 W0 B0\n": (1, "4 cells"), "F0@0 F0@1 B0@1 B0@0 W0@0 W0@1\n": (1, "W0 of stage 0 comes before that of stage 1")}
 
 TIED = ("--tied-gradients", "step")  # gradients of tied embeddings are sent once a step: sums are rounded in another order

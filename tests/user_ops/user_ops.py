@@ -175,7 +175,7 @@ BAD = [
         ("f=-nan", "finite")]),
     (HEAD + 'operator "a::B" types="f->f" expr="x" gradient="dy | dy"', "more parts"), (HEAD + 'operator "a::B" types="f->f" expr="x" gradient="dz"', "unknown name"),
     (HEAD + 'operator "a::B" types="f->f" expr="x" gradient="a::C(dy)"', "not declared"), (HEAD + 'operator "a::B" types="f->f" expr="x" gradient="a::B(dz)"', "neither dy"),
-    (HEAD + 'operator "a::B" types="f->f" expr="x" gradient="a::B(dy).1"', "no output 1"), (HEAD + 'operator "a::B" types="f->f" expr="x" gradient="a::B(dy, y)"', "has 1 inputs"),
+    (HEAD + 'operator "a::B" types="f->f" expr="x" gradient="a::B(dy).1"', "no output 1"), (HEAD + 'operator "a::B" types="f->f" expr="x" gradient="a::B(dy, y)"', "has 1 input,"),
     (HEAD + 'operator "a::B" types="f->f" expr="x" flops=-1', "from 0 to 1e9"), (HEAD + 'operator "a::B" types="f->f" expr="x" flops=nan', "from 0 to 1e9"),
     (HEAD + 'operator "a::B" types="f->f" expr="x" sound="loud"', "no property 'sound'"), (HEAD + 'operator "a::B" types="f->f" types="f->f"', "twice"),
     (HEAD + 2 * 'operator "a::B" types="f->f" expr="x"\n', "declared twice"), (HEAD + "".join(f'operator "a::B{i}" types="f->f" expr="x"\n' for i in range(257)), "256"),
