@@ -95,7 +95,7 @@ def check_profile(profile, steps, ranks):
 def check_errors(run, work):
     for wrong in ("0:1", "2:1", "3", "a:b", "1:2:3", "", "1:99999999999"):
         assert "--trace-steps" in call(*run, "--trace", work / "x.json", "--trace-steps", wrong, status=2).stderr, wrong
-    assert "E0611" in call(*run, "--trace", work / "none" / "x.json", status=6).stderr
+    assert "E0611" in call(*run, "--trace", "/dev/null/none/x.json", status=6).stderr
     assert "No space left" in call(*run, "--trace", "/dev/full", status=6).stderr
     limited = lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (20000, 20000))
     assert "E0611" in call(*run, "--comm", "loopback", "--trace", work / "x.json", status=6, preexec_fn=limited).stderr

@@ -47,8 +47,10 @@ def has(opcodes, kind):
 def accesses_of(source):
     """Of kernels of elements, rows and columns that take vectors: which accesses have 16 bytes, by name."""
     wanted = {}
+    rows = dict(re.findall(r"^struct (\w+_row) \{\n(.*?)\n\};", source, re.S | re.M))
     for name, parameters, body in re.findall(r"__global__ void (?:__launch_bounds__\(\w+\) )?(\w+)\(([^)]*)\) \{\n(.*?)\n\}", source, re.S):
-        bytes_of = {p: BYTES[t] for t, p in re.findall(r"(\w+) \*(?:__restrict__ )?(\w+)", parameters)}
+        operands = parameters + "".join(rows[row] for row in re.findall(r"rt_table<(\w+)", parameters))
+        bytes_of = {p: BYTES[t] for t, p in re.findall(r"(\w+) \*(?:__restrict__ )?(\w+)", operands)}
         reads = [int(n) * bytes_of[p] for n, p in re.findall(r"rt_get_vector<(\d)>\((\w+) ", body)]
         width = re.search(r"lane < (\d)", body)
         writes = [int(width[1]) * bytes_of[p] for p in re.findall(r"rt_put_vector\((\w+) ", body)]
