@@ -21,7 +21,7 @@ PROGRAMS = [([], "sm_80"), (["--amp", "bf16"], "sm_90a"), (["--amp", "bf16", "--
 BYTES = {"float": 4, "double": 8, "uint16_t": 2, "uint8_t": 1, "int64_t": 8, "int32_t": 4}
 FEWEST = 12  # kernels that must be found; all parameters are updated by one
 # kernels of the runtime, by what is in their name; f32 in vectors of 4
-WIDE = {"rt_add_squaresIfEEiP2rtPdPKdPKT_lEUllE_": ["LDG"]}
+WIDE = {"rt_squares_kernelIf": ["LDG"]}
 
 
 def functions_of(text):
