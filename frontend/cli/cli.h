@@ -30,7 +30,7 @@ int cli_print_text(struct cli *cli, const char *text);
 /* Prints what a verb has done; with -q nothing, unless --json asks for it. 0, or -1 after a diagnostic. */
 int cli_confirm(struct cli *cli, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
-/* Prints a part of the result to stdout, as rt_plurals leaves it. */
+/* Prints a part of the result to stdout, as rt_plurals leaves it: names in it are quoted. */
 void cli_print(const struct cli *cli, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 /* -v: prints a detail, "rankc: ..", as a line on stderr; without -v, and with --json, nothing. */

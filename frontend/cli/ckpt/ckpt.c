@@ -42,7 +42,8 @@ static void print_tensors(const struct checkpoint *checkpoint, enum rt_saved_kin
     cli_print(cli, "%-11s %d tensor(s), %s\n", rt_saved_kinds[kind], n, format_bytes(bytes).text);
     for (int i = 0; i < n && cli->options->verbose; i++) {
         const struct rt_saved_tensor *tensor = rt_saved_at(checkpoint->saved, kind, i);
-        cli_print(cli, "  %s, %d part(s)\n", checkpoint_tensor_text(tensor, cli), parts_of(tensor));
+        printf("  %s, ", checkpoint_tensor_text(tensor, cli));
+        cli_print(cli, "%d part(s)\n", parts_of(tensor));
     }
 }
 
@@ -82,9 +83,9 @@ static int ckpt_info(struct cli *cli, struct checkpoint *checkpoint) {
     int64_t bytes = 0;
     if (cli->options->json) return info_json(cli, checkpoint);
     for (int i = 0; i < rt_saved_files(checkpoint->saved); i++) bytes += rt_saved_file(checkpoint->saved, i)->bytes;
-    cli_print(cli, "%s: step %" PRId64 " of %s, %" PRId64 " micro-batch(es)\n", checkpoint->path,
-              checkpoint_number(checkpoint, "step"), name ? diag_quote(cli->diags, name) : "?",
-              checkpoint_number(checkpoint, "micro_batches"));
+    printf("%s: ", checkpoint->path);
+    cli_print(cli, "step %" PRId64 " of %s, %" PRId64 " micro-batch(es)\n", checkpoint_number(checkpoint, "step"),
+              name ? diag_quote(cli->diags, name) : "?", checkpoint_number(checkpoint, "micro_batches"));
     cli_print(cli, "written by ranks of a mesh of %s: %d file(s), %s\n", mesh_text(checkpoint, cli),
               rt_saved_files(checkpoint->saved), format_bytes(bytes).text);
     for (int k = 0; k < RT_SAVED_KINDS; k++) print_tensors(checkpoint, (enum rt_saved_kind)k, cli);
